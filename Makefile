@@ -1,0 +1,97 @@
+# Everything is built and tested from here, and from here alone: the seam (seam/) has
+# to be laid before anything that links gVisor's control package is built.
+
+GO ?= go
+BIN := bin
+OVERLAY := $(CURDIR)/build/overlay.json
+
+# A checkpoint can be restored by a runsc of the same version string only, so it is made
+# of what decides about the image, and of nothing that differs between two builds of one
+# source: our version, and gVisor's.
+GVISOR_VERSION := $(shell sed -n 's/^\(require\)\{0,1\}[[:space:]]*gvisor\.dev\/gvisor v[0-9.]*-//p' go.mod)
+VERSION := $(shell cat VERSION)+gvisor.$(GVISOR_VERSION)
+
+# A sandbox starts in a chroot without a loader, so runsc has to be static. Tests are
+# built the same way: what is compiled for one is there for the other.
+export CGO_ENABLED := 0
+BUILD_FLAGS := -trimpath -buildvcs=false
+LDFLAGS := -X gvisor.dev/gvisor/runsc/version.version=$(VERSION)
+SEAM := -overlay=$(OVERLAY)
+
+# Tests that need more than `go test`: each folder has a target of its own below.
+SYSTEM_TESTS := ./test/e2e/...
+UNIT_TESTS = $(filter-out $(shell $(GO) list $(SYSTEM_TESTS) 2>/dev/null),$(shell $(GO) list ./...))
+TESTFLAGS ?=
+
+# What the system tests and the demo run.
+export TPUVISOR_RUNSC := $(CURDIR)/$(BIN)/runsc
+
+.DEFAULT_GOAL := help
+
+##@ For everyone
+
+.PHONY: help
+help: ## print this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@/ { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: runsc ## checkpoint and restore a workload on a simulated TPU, and print what happens
+	$(GO) run $(BUILD_FLAGS) ./test/cmd/demo
+
+.PHONY: test
+test: unit e2e ## every test there is for a machine without a TPU; needs root
+
+##@ Building
+
+.PHONY: runsc
+runsc: seam ## bin/runsc
+	$(GO) build $(BUILD_FLAGS) $(SEAM) -ldflags '$(LDFLAGS)' -o $(BIN)/runsc ./runsc
+
+.PHONY: upstream
+upstream: vendor ## bin/runsc-upstream: gVisor's own, from the same module, without the seam
+	$(GO) build $(BUILD_FLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/runsc-upstream ./seam/upstream
+
+.PHONY: seam
+seam: vendor ## build/overlay.json, which puts our files in place of gVisor's
+	@$(GO) run ./seam
+
+.PHONY: vendor
+vendor: vendor/modules.txt ## the dependencies' source, anew when go.mod or an import has changed
+	@$(GO) list -deps -test ./... >/dev/null 2>&1 || $(GO) mod vendor
+
+vendor/modules.txt: go.mod go.sum
+	$(GO) mod vendor
+
+##@ Testing
+
+.PHONY: unit
+unit: seam ## every test that runs in a plain `go test`
+	$(GO) test $(BUILD_FLAGS) $(SEAM) $(TESTFLAGS) $(UNIT_TESTS)
+
+.PHONY: e2e
+e2e: runsc ## the built runsc with real sandboxes and images; needs root
+	$(GO) test $(BUILD_FLAGS) -count=1 $(TESTFLAGS) ./test/e2e/...
+
+.PHONY: test-race
+test-race: seam ## the unit tests with the race detector; needs a C compiler
+	CGO_ENABLED=1 $(GO) test -race $(BUILD_FLAGS) $(SEAM) $(TESTFLAGS) $(UNIT_TESTS)
+
+.PHONY: test-lockdep
+test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
+	$(GO) test -tags lockdep $(BUILD_FLAGS) $(SEAM) $(TESTFLAGS) $(UNIT_TESTS)
+
+##@ Keeping the source in order
+
+.PHONY: generate
+generate: ## write the Go of proto/ anew
+	$(GO) -C tools run ./genproto
+
+.PHONY: check-generated
+check-generated: ## fail when the Go of proto/ is not what its .proto says
+	$(GO) -C tools run ./genproto -check
+
+.PHONY: clean
+clean: ## remove what was built; vendor/ stays
+	rm -rf $(BIN) build
