@@ -7,6 +7,21 @@ require (
 	google.golang.org/protobuf v1.36.11
 )
 
-require golang.org/x/sync v0.8.0 // indirect
+require (
+	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
+	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
+	golang.org/x/mod v0.41.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
+	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237 // indirect
+	honnef.co/go/tools v0.8.2 // indirect
+	tpuvisor.dev/tpuvisor v0.0.0
+)
 
-tool google.golang.org/protobuf/cmd/protoc-gen-go
+tool (
+	google.golang.org/protobuf/cmd/protoc-gen-go
+	gvisor.dev/gvisor/tools/checklocks/cmd/checklocks
+	honnef.co/go/tools/cmd/staticcheck
+)
+
+replace tpuvisor.dev/tpuvisor => ../

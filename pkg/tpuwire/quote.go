@@ -12,6 +12,7 @@ import (
 // cut between two runes; text that was cut is followed by three dots and how much
 // of it is shown. strconv.Unquote of the quoted part gives what is shown back.
 func Quote(s string, limit int) string {
+	limit = max(limit, 0)
 	if len(s) <= limit {
 		return strconv.Quote(s)
 	}
@@ -20,9 +21,8 @@ func Quote(s string, limit int) string {
 }
 
 // runeBoundary returns the largest index up to limit that does not cut a rune of s
-// in two. Bytes that form no rune may be cut anywhere. limit is less than len(s).
+// in two. Bytes that form no rune may be cut anywhere. limit is in [0, len(s)).
 func runeBoundary(s string, limit int) int {
-	limit = max(limit, 0)
 	for start := limit - 1; start >= 0 && start > limit-utf8.UTFMax; start-- {
 		if !utf8.RuneStart(s[start]) {
 			continue

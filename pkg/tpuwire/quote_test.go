@@ -16,6 +16,7 @@ func TestQuote(t *testing.T) {
 	}{
 		{"", 8, `""`},
 		{"", 0, `""`},
+		{"", -1, `""`},
 		{"plain", 5, `"plain"`},
 		{"plain", 4, `"plai"... (4 of 5 bytes)`},
 		{"plain", 0, `""... (0 of 5 bytes)`},

@@ -37,6 +37,14 @@ type Reader struct {
 // NewReader returns a Reader of the frames that r gives.
 func NewReader(r io.Reader) *Reader { return &Reader{source: r} }
 
+// SetSource makes r go on with another source, in the middle of a frame if it
+// stands there. nil lets go of the old one; reading then panics.
+func (r *Reader) SetSource(source io.Reader) { r.source = source }
+
+// Partial reports whether r holds the beginning of a frame whose rest is still to
+// come.
+func (r *Reader) Partial() bool { return r.have > 0 && !r.whole }
+
 // ReadFrame returns the next message's bytes, which are valid until the next call.
 //
 // Its errors: ErrClosed at an end of file before the first byte of a frame,

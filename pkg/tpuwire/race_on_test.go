@@ -1,0 +1,5 @@
+//go:build race
+
+package tpuwire
+
+const raceDetector = true
