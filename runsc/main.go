@@ -1,4 +1,7 @@
-// Binary runsc is gVisor's OCI runtime with tpuvisor's subsystem inside.
+// Binary runsc is gVisor's OCI runtime whose checkpoint, restore, pause and resume
+// are safe for workloads that use TPUs.
+//
+// It may import the API types of pkg/sentry/control, and gVisor's runsc.
 package main
 
 import (
@@ -7,13 +10,17 @@ import (
 
 	"gvisor.dev/gvisor/runsc/cli/maincli"
 
+	"tpuvisor.dev/tpuvisor/pkg/sentry/control"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/savehook"
 )
 
 func main() {
 	if !savehook.SeamLaid() {
-		fmt.Fprintln(os.Stderr, "runsc: this binary was built without tpuvisor's seam, so a checkpoint would lose the TPU. Build it with `make runsc`.")
+		fmt.Fprintln(os.Stderr, "runsc: this binary was built without tpuvisor's seam, so a checkpoint would lose the TPUs of the sandbox; build it with `make runsc`")
 		os.Exit(128)
 	}
+	// The sandbox process is this same binary.
+	plane := &control.Plane{}
+	savehook.Register(plane.Hooks())
 	maincli.Main()
 }

@@ -1,0 +1,92 @@
+package control
+
+import (
+	"sync"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"tpuvisor.dev/tpuvisor/pkg/sentry/control/settings"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/savehook"
+	"tpuvisor.dev/tpuvisor/proto/controlpb"
+)
+
+// A Plane drives the TPU runtimes of one sandbox. The zero value is ready. One
+// operation runs at a time; another that comes meanwhile waits.
+type Plane struct {
+	// Observe, if set, gets what happens, in order for each runtime. It is called
+	// from several goroutines and must not block.
+	Observe func(Event)
+
+	// mayBeOpen stands in for tpuproxy.MayBeOpen in tests.
+	mayBeOpen func(*vfs.VirtualFilesystem) bool
+
+	mu     sync.Mutex // held for the length of an operation
+	memory memory
+	pause  pauseGuard
+
+	// detached is what the last pre-save detached, until the record is taken out
+	// of the kernel or the attempt has failed.
+	detached *detachment
+}
+
+// An Event is something that happened to a runtime.
+type Event struct {
+	Time      time.Time
+	Container string
+	PID       int32
+	Command   string
+	Action    controlpb.ControlAction
+	Result    string // sent, acknowledged, refused, unknown or gone
+	Elapsed   time.Duration
+	Err       error // nil, or a *RuntimeError
+}
+
+// Hooks returns the plane's callbacks, for savehook.Register.
+func (p *Plane) Hooks() savehook.Hooks {
+	return savehook.Hooks{
+		Name:        "tpu",
+		PreSave:     p.PreSave,
+		Abort:       p.Abort,
+		PostResume:  p.PostResume,
+		PostRestore: p.PostRestore,
+	}
+}
+
+func (p *Plane) tpuMayBeOpen(k *kernel.Kernel) bool {
+	if p.mayBeOpen != nil {
+		return p.mayBeOpen(k.VFS())
+	}
+	return tpuproxy.MayBeOpen(k.VFS())
+}
+
+func (p *Plane) note(m *member, action controlpb.ControlAction, r result, elapsed time.Duration, err error) {
+	if p.Observe == nil {
+		return
+	}
+	p.Observe(Event{
+		Time: time.Now(), Container: m.process.container, PID: m.process.pid, Command: m.process.command,
+		Action: action, Result: r.String(), Elapsed: elapsed, Err: err,
+	})
+}
+
+// specSource is what gVisor's loader is, as the kernel's Saver.
+type specSource interface {
+	GetContainerSpecs() map[string]*specs.Spec
+}
+
+// settingsOf returns the settings of a container, from its annotations.
+func settingsOf(k *kernel.Kernel, containerID string) (settings.Settings, error) {
+	source, ok := k.Saver().(specSource)
+	if !ok {
+		return settings.Default(), nil
+	}
+	spec := source.GetContainerSpecs()[k.ContainerName(containerID)]
+	if spec == nil {
+		return settings.Default(), nil
+	}
+	return settings.Parse(spec.Annotations)
+}
