@@ -365,3 +365,26 @@ func TestWrite_ClosedPipe(t *testing.T) {
 	r.Close()
 	wantKind(t, WriteMessage(w, request()), ErrClosed)
 }
+
+func TestReader_GoesOnWithAnotherSource(t *testing.T) {
+	frame := mustFrame(t, request())
+	blocked := errors.New("would block")
+	for at := range len(frame) {
+		r := NewReader(io.MultiReader(bytes.NewReader(frame[:at]), iotest.ErrReader(blocked)))
+		if _, err := r.ReadFrame(); !errors.Is(err, blocked) {
+			t.Fatalf("after %d bytes: error %v, want %v", at, err, blocked)
+		}
+		if r.Partial() != (at > 0) {
+			t.Fatalf("after %d bytes: partial: %t", at, r.Partial())
+		}
+		r.SetSource(bytes.NewReader(frame[at:]))
+		var got controlpb.ControlRequest
+		if err := r.ReadMessage(&got); err != nil {
+			t.Fatalf("after %d bytes: %v", at, err)
+		}
+		wantEqual(t, &got, request())
+		if r.Partial() {
+			t.Fatalf("after a whole frame: partial")
+		}
+	}
+}
