@@ -45,7 +45,7 @@ var rooms = []room{
 	{dir: "pkg/tpuwire", may: []string{"proto/...", protobuf}, neverDeps: []string{gvisor}},
 	{dir: "pkg/guest", may: []string{"pkg/tpuwire", "proto/...", protobuf, sys}, neverDeps: []string{gvisor}},
 	{dir: "pkg/sentry/savehook", may: []string{gvisorPkg}, tests: kernelTests},
-	{dir: "pkg/sentry/devices/tpuproxy", may: []string{gvisorPkg, sys}, tests: kernelTests},
+	{dir: "pkg/sentry/devices/tpuproxy", may: []string{gvisorPkg, sys, ociSpec}, tests: kernelTests},
 	{
 		dir: "pkg/sentry/control",
 		may: []string{
@@ -60,7 +60,7 @@ var rooms = []room{
 			"proto/...", "pkg/...", gvisor, protobuf, sys, ociSpec, "github.com/google/subcommands",
 		},
 	},
-	{dir: "seam/_overlay", may: []string{"pkg/sentry/...", gvisor}},
+	{dir: "seam/_overlay", may: []string{"pkg/sentry/...", gvisor, sys, ociSpec}},
 	{dir: "seam/upstream", may: []string{"gvisor.dev/gvisor/runsc/..."}},
 	{dir: "seam"},
 	{dir: "internal/kerneltest", may: []string{gvisorPkg, sys}},
