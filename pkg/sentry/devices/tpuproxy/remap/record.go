@@ -38,3 +38,13 @@ func Decode(text string) (Inventory, error) {
 	inv.sort()
 	return inv, nil
 }
+
+// Recorded is the inventory in a checkpoint's metadata. One without any, made by a
+// runsc that records none, has an empty one.
+func Recorded(metadata map[string]string) (Inventory, error) {
+	text, ok := metadata[MetadataKey]
+	if !ok {
+		return nil, nil
+	}
+	return Decode(text)
+}

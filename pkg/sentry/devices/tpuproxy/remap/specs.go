@@ -60,10 +60,10 @@ func Shares(saved, now map[string]*specs.Spec) map[string]Container {
 	return shares
 }
 
-// WithoutGroups copies specs and leaves out the nodes of IOMMU groups, whose
-// numbers may differ between a save and a restore. The originals are not changed,
-// nor shared with the copies.
-func WithoutGroups(all map[string]*specs.Spec) (map[string]*specs.Spec, error) {
+// WithoutGroups copies specs and leaves out the nodes of the given IOMMU groups: the
+// numbers of a TPU's may differ between a save and a restore. The originals are not
+// changed, nor shared with the copies.
+func WithoutGroups(all map[string]*specs.Spec, groups []uint32) (map[string]*specs.Spec, error) {
 	text, err := json.Marshal(all)
 	if err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func WithoutGroups(all map[string]*specs.Spec) (map[string]*specs.Spec, error) {
 			continue
 		}
 		spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool {
-			_, ok := GroupOfNode(d.Path)
-			return ok
+			group, ok := GroupOfNode(d.Path)
+			return ok && slices.Contains(groups, group)
 		})
 	}
 	return out, nil

@@ -31,16 +31,16 @@ func TestGroups(t *testing.T) {
 }
 
 func TestWithoutGroups(t *testing.T) {
-	all := map[string]*specs.Spec{"a": spec("/dev/vfio/vfio", "/dev/vfio/3", "/dev/fuse"), "b": {}}
-	got, err := WithoutGroups(all)
+	all := map[string]*specs.Spec{"a": spec("/dev/vfio/vfio", "/dev/vfio/3", "/dev/fuse", "/dev/vfio/4"), "b": {}}
+	got, err := WithoutGroups(all, []uint32{3, 9})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := got["a"].Linux.Devices; len(d) != 2 || d[0].Path != "/dev/vfio/vfio" || d[1].Path != "/dev/fuse" {
+	if d := got["a"].Linux.Devices; len(d) != 3 || d[0].Path != "/dev/vfio/vfio" || d[1].Path != "/dev/fuse" {
 		t.Errorf("devices %v", d)
 	}
 	got["a"].Root.Path = ""
-	if len(all["a"].Linux.Devices) != 3 || all["a"].Root.Path != "rootfs" {
+	if len(all["a"].Linux.Devices) != 4 || all["a"].Root.Path != "rootfs" {
 		t.Error("the original has changed")
 	}
 }
