@@ -84,6 +84,9 @@ func (k *Kernel) Thread(tb testing.TB, tg *kernel.ThreadGroup, name string, fds 
 	return t
 }
 
+// A File is an open file of the kernel.
+type File = *vfs.FileDescription
+
 // Pipe returns the ends of a new kernel pipe; the caller owns both references.
 func (k *Kernel) Pipe(tb testing.TB) (r, w *vfs.FileDescription) {
 	tb.Helper()
