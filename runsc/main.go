@@ -11,6 +11,9 @@ import (
 	"gvisor.dev/gvisor/runsc/cli/maincli"
 
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/bootargs"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/hostview"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/savehook"
 )
 
@@ -20,7 +23,14 @@ func main() {
 		os.Exit(128)
 	}
 	// The sandbox process is this same binary.
+	if err := hostview.Prepare(os.Args); err != nil {
+		fmt.Fprintln(os.Stderr, "runsc:", err) // gVisor finds out by itself whether it can go on
+	}
+	os.Args = bootargs.TakeOver(os.Args)
 	plane := &control.Plane{}
 	savehook.Register(plane.Hooks())
+	// Registered last, and so run first after a restore: a runtime that is asked to
+	// restore opens the nodes that this makes.
+	savehook.Register(savehook.Hooks{Name: "TPU devices", PostRestore: tpuproxy.AfterRestore})
 	maincli.Main()
 }
