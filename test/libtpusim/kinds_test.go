@@ -29,7 +29,7 @@ func TestFaultyAnswers(t *testing.T) {
 	}
 	for _, w := range []want{
 		{fault: "refuse@CHECKPOINT", check: says(false, running), state: running},
-		{fault: "refuse@CHECKPOINT:state=FAULTED", check: says(false, faulted), state: running},
+		{fault: "refuse@CHECKPOINT:state=FAULTED", check: says(false, controlpb.RuntimeState_STATE_FAULTED), state: running},
 		{fault: "refuse@CHECKPOINT:nth=2", check: says(true, detached), state: detached},
 		{fault: "refuse@CHECKPOINT:rank=1", check: says(true, detached), state: detached},
 		{fault: "refuse@RESTORE", check: says(true, detached), state: detached},

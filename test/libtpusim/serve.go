@@ -35,7 +35,7 @@ func (r *Runtime) Serve(ctx context.Context, requests io.Reader, answers io.Writ
 		case errors.Is(err, tpuwire.ErrClosed):
 			return nil
 		case errors.Is(err, tpuwire.ErrNotMessage):
-			err = tpuwire.WriteMessage(answers, r.done(err))
+			err = tpuwire.WriteMessage(answers, r.refusal(err.Error()))
 		case err == nil:
 			err = r.serveOne(ctx, req, requests, answers)
 		}
@@ -65,7 +65,7 @@ func (r *Runtime) serveOne(ctx context.Context, req *controlpb.ControlRequest, r
 	if t.fault, bad = r.Faults.find(r.Rank, req.GetAction(), nth, false); bad {
 		return kinds[t.fault.Kind].do(t)
 	}
-	return t.answer(r.act(ctx, req))
+	return t.answer(r.machine.Answer(ctx, req))
 }
 
 func (r *Runtime) count(a controlpb.ControlAction) int {
@@ -114,7 +114,7 @@ func (t *turn) act() *controlpb.ControlResponse {
 	if t.fault.Act != nil && !*t.fault.Act {
 		return t.pretended()
 	}
-	return t.r.act(t.ctx, t.req)
+	return t.r.machine.Answer(t.ctx, t.req)
 }
 
 // actIfTold does what was asked if the fault says so.
@@ -140,15 +140,20 @@ func (t *turn) pretended() *controlpb.ControlResponse {
 }
 
 // refusal is the answer of a runtime that does not do what was asked.
+func (r *Runtime) refusal(words string) *controlpb.ControlResponse {
+	return &controlpb.ControlResponse{
+		Success:      proto.Bool(false),
+		CurrentState: r.State().Enum(),
+		ErrorMessage: proto.String(words),
+	}
+}
+
+// refusal is the same with the words and the state that the fault has.
 func (t *turn) refusal(words string) *controlpb.ControlResponse {
 	if t.fault.Text != "" {
 		words = t.fault.Text
 	}
-	answer := &controlpb.ControlResponse{
-		Success:      proto.Bool(false),
-		CurrentState: t.r.State().Enum(),
-		ErrorMessage: proto.String(words),
-	}
+	answer := t.r.refusal(words)
 	if t.fault.State != nil {
 		answer.CurrentState = t.fault.State
 	}

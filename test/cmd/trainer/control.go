@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tpuvisor.dev/tpuvisor/pkg/guest"
 	"tpuvisor.dev/tpuvisor/pkg/tpuwire"
 	"tpuvisor.dev/tpuvisor/test/libtpusim"
 )
@@ -32,7 +33,7 @@ func startControl(o *options, m *member, r *libtpusim.Runtime, t *tpu) error {
 			started <- err
 			return
 		}
-		if os.Getenv("LIBTPU_CHECKPOINTING_ENABLED") != "true" {
+		if os.Getenv(guest.EnableVariable) != "true" {
 			started <- nil
 			return
 		}

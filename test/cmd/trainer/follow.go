@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"tpuvisor.dev/tpuvisor/pkg/guest"
 	"tpuvisor.dev/tpuvisor/test/job"
 	"tpuvisor.dev/tpuvisor/test/libtpusim"
 )
@@ -69,6 +70,7 @@ func newMember(o *options, index int) (*member, error) {
 		Hold:   libtpusim.Hold(o.hold),
 		Faults: faults,
 		Log:    func(q libtpusim.Request) { m.note("requests", q.String()) },
+		Wedged: func(why error) { m.note("end", fmt.Sprintf("trainer: rank %d: %v", m.rank, why)) },
 		Abort:  func(reason string) { m.end(exitAbort, errors.New(reason)) },
 	})
 	m.do = runtime.Do
@@ -87,7 +89,7 @@ func (m *member) run() {
 			return err
 		})
 		switch {
-		case errors.Is(err, libtpusim.ErrDetached), errors.Is(err, libtpusim.ErrCancelled):
+		case errors.Is(err, guest.ErrDetached), errors.Is(err, guest.ErrCancelled):
 			m.end(exitAbort, err)
 		case errors.Is(err, job.ErrNoJob):
 			m.end(exitNoJob, err)

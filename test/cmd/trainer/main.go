@@ -18,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -89,6 +90,10 @@ func kinds() string {
 	}
 	return b.String()
 }
+
+// The main goroutine keeps the process's first thread, so that no control thread
+// gets it: its name is the process's, and it cannot end.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	o, err := parse(os.Args[1:])

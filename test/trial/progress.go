@@ -1,0 +1,125 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"tpuvisor.dev/tpuvisor/test/job"
+	"tpuvisor.dev/tpuvisor/test/libtpusim"
+	"tpuvisor.dev/tpuvisor/test/sandbox"
+)
+
+// log reads one of a member's logs: its whole lines.
+func (t *Trial) log(rank int, kind string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(t.logs(), fmt.Sprintf("rank%d.%s", rank, kind)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	lines := strings.Split(string(b), "\n")
+	return lines[:len(lines)-1], err
+}
+
+// Steps lists what a member has said after each step, on all hosts.
+func (t *Trial) Steps(rank int) ([]job.Line, error) {
+	lines, err := t.log(rank, "steps")
+	if err != nil {
+		return nil, err
+	}
+	steps := make([]job.Line, len(lines))
+	for i, line := range lines {
+		var ok bool
+		if steps[i], ok = job.ParseLine(line); !ok {
+			return nil, fmt.Errorf("trial: rank %d said %q after a step", rank, line)
+		}
+	}
+	return steps, nil
+}
+
+// Requests lists the requests that a member's runtime has received, on all hosts.
+func (t *Trial) Requests(rank int) ([]libtpusim.Request, error) {
+	lines, err := t.log(rank, "requests")
+	if err != nil {
+		return nil, err
+	}
+	requests := make([]libtpusim.Request, len(lines))
+	for i, line := range lines {
+		if requests[i], err = libtpusim.ParseRequest(line); err != nil {
+			return nil, err
+		}
+	}
+	return requests, nil
+}
+
+// Progress is how many steps each member has done.
+func (t *Trial) Progress() ([]int, error) {
+	done := make([]int, t.members())
+	for rank := range done {
+		lines, err := t.log(rank, "steps")
+		if err != nil {
+			return nil, err
+		}
+		done[rank] = len(lines)
+	}
+	return done, nil
+}
+
+// Advance waits until each of the members given, or each of all, has done n more
+// steps. It fails at once when one has ended.
+func (t *Trial) Advance(ctx context.Context, n int, ranks ...int) error {
+	before, err := t.Progress()
+	if err != nil {
+		return err
+	}
+	if len(ranks) == 0 {
+		for rank := range before {
+			ranks = append(ranks, rank)
+		}
+	}
+	what := fmt.Sprintf("%d more steps of the members %v", n, ranks)
+	return sandbox.Poll(ctx, what, func() (bool, error) {
+		now, err := t.Progress()
+		if err != nil {
+			return false, err
+		}
+		all := true
+		for _, rank := range ranks {
+			if err := t.ended(rank); err != nil {
+				return false, err
+			}
+			all = all && now[rank] >= before[rank]+n
+		}
+		return all, nil
+	})
+}
+
+// ended is an error if the member has ended before its time.
+func (t *Trial) ended(rank int) error {
+	words, err := t.log(rank, "end")
+	if err != nil || len(words) == 0 {
+		return err
+	}
+	return errors.New(words[0])
+}
+
+// Verify checks that every member has done the very steps of an uninterrupted job,
+// each once.
+func (t *Trial) Verify() error {
+	for rank := range t.members() {
+		steps, err := t.Steps(rank)
+		if err != nil {
+			return err
+		}
+		want := job.Reference(rank, size, len(steps))
+		for i, line := range steps {
+			if wanted := (job.Line{Rank: rank, Step: i + 1, Sum: want[i+1]}); line != wanted {
+				return fmt.Errorf("trial: a member said\n%s, and without interruption it would have said\n%s", line, wanted)
+			}
+		}
+	}
+	return nil
+}
