@@ -1,6 +1,7 @@
 package control
 
 import (
+	gocontext "context"
 	"sync"
 	"time"
 
@@ -21,8 +22,9 @@ type Plane struct {
 	// from several goroutines and must not block.
 	Observe func(Event)
 
-	// mayBeOpen stands in for tpuproxy.MayBeOpen in tests.
-	mayBeOpen func(*vfs.VirtualFilesystem) bool
+	// Devices is the device side. What is nil is left out, but for MayBeOpen,
+	// which is tpuproxy.MayBeOpen then.
+	Devices Devices
 
 	mu     sync.Mutex // held for the length of an operation
 	memory memory
@@ -31,6 +33,20 @@ type Plane struct {
 	// detached is what the last pre-save detached, until the record is taken out
 	// of the kernel or the attempt has failed.
 	detached *detachment
+}
+
+// Devices are the functions of the device side that a Plane calls.
+type Devices struct {
+	// MayBeOpen reports, at next to no cost, whether any TPU may be open.
+	MayBeOpen func(*vfs.VirtualFilesystem) bool
+
+	// AfterRestore shows a restored sandbox the TPUs that it has now. It is called
+	// once, before anything is sent.
+	AfterRestore func(*kernel.Kernel) error
+
+	// WaitFree returns when the TPUs' groups can be opened, or with an error at
+	// the end of ctx. It is called once before all RESTOREs of a resume or restore.
+	WaitFree func(ctx gocontext.Context, k *kernel.Kernel) error
 }
 
 // An Event is something that happened to a runtime.
@@ -57,8 +73,8 @@ func (p *Plane) Hooks() savehook.Hooks {
 }
 
 func (p *Plane) tpuMayBeOpen(k *kernel.Kernel) bool {
-	if p.mayBeOpen != nil {
-		return p.mayBeOpen(k.VFS())
+	if p.Devices.MayBeOpen != nil {
+		return p.Devices.MayBeOpen(k.VFS())
 	}
 	return tpuproxy.MayBeOpen(k.VFS())
 }

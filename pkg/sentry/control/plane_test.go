@@ -64,7 +64,7 @@ func TestCheckpointAndResume(t *testing.T) {
 
 func TestNoTPU(t *testing.T) {
 	w := newWorld(t)
-	w.plane.mayBeOpen = nil
+	w.plane.Devices.MayBeOpen = nil
 	g := w.guest(t, "a")
 	w.open()
 	g.play(ok)
@@ -285,7 +285,7 @@ func TestSaveAndLoad(t *testing.T) {
 
 func loadWorld(t *testing.T, image []byte) *world {
 	t.Helper()
-	w := &world{k: kerneltest.Load(t, image), plane: &Plane{mayBeOpen: alwaysOpen}, specs: newSpecs()}
+	w := &world{k: kerneltest.Load(t, image), plane: &Plane{Devices: Devices{MayBeOpen: alwaysOpen}}, specs: newSpecs()}
 	w.k.SetSaver(w.specs)
 	return w
 }

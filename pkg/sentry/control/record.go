@@ -47,13 +47,21 @@ func (p *Plane) keepRecord(k *kernel.Kernel, members []*member) error {
 	if len(d.tasks) == 0 {
 		return nil
 	}
+	if err := d.put(k); err != nil {
+		return err
+	}
+	p.detached = d
+	return nil
+}
+
+// put puts the detachment into the kernel's state.
+func (d *detachment) put(k *kernel.Kernel) error {
 	data, err := proto.Marshal(d.record)
 	if err != nil {
 		return fmt.Errorf("writing the record: %w", err)
 	}
 	k.AddStateToCheckpoint(tasksKey, d.tasks)
 	k.AddStateToCheckpoint(recordKey, data)
-	p.detached = d
 	return nil
 }
 
@@ -101,38 +109,43 @@ func dropRecord(k *kernel.Kernel) bool {
 	return tasks != nil || record != nil
 }
 
-// takeRecord takes the record out of the kernel; it is nil if there is none. An
+// takeRecord takes what is owed out of the kernel; it is nil if nothing is. An
 // image of gVisor's own has the tasks only: their names tell the rest.
-func takeRecord(k *kernel.Kernel) (*recordpb.Record, []*kernel.Task, error) {
+func takeRecord(k *kernel.Kernel) (*detachment, error) {
 	tasksValue, dataValue := k.PopCheckpointState(tasksKey), k.PopCheckpointState(recordKey)
 	if tasksValue == nil && dataValue == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	tasks, ok := tasksValue.([]*kernel.Task)
 	if !ok {
-		return nil, nil, fmt.Errorf("%w: its list of tasks is a %T", ErrRecord, tasksValue)
+		return nil, fmt.Errorf("%w: its list of tasks is a %T", ErrRecord, tasksValue)
 	}
 	if dataValue == nil {
 		record, err := recordFromNames(tasks)
-		return record, tasks, err
+		return &detachment{record, tasks}, err
 	}
 	data, ok := dataValue.([]byte)
 	if !ok {
-		return nil, nil, fmt.Errorf("%w: it is a %T", ErrRecord, dataValue)
+		return nil, fmt.Errorf("%w: it is a %T", ErrRecord, dataValue)
 	}
+	record, err := parseRecord(data, tasks)
+	return &detachment{record, tasks}, err
+}
+
+func parseRecord(data []byte, tasks []*kernel.Task) (*recordpb.Record, error) {
 	record := &recordpb.Record{}
 	if err := proto.Unmarshal(data, record); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrRecord, err)
+		return nil, fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	if v := record.GetVersion(); v != recordVersion {
-		return nil, nil, fmt.Errorf("%w: it has version %d, and this runsc reads version %d", ErrRecord, v, recordVersion)
+		return nil, fmt.Errorf("%w: it has version %d, and this runsc reads version %d", ErrRecord, v, recordVersion)
 	}
 	for _, entry := range record.GetRuntimes() {
 		if i := int(entry.GetTask()); i < 0 || i >= len(tasks) || tasks[i] == nil {
-			return nil, nil, fmt.Errorf("%w: pid %d is task %d of %d", ErrRecord, entry.GetPid(), i, len(tasks))
+			return nil, fmt.Errorf("%w: pid %d is task %d of %d", ErrRecord, entry.GetPid(), i, len(tasks))
 		}
 	}
-	return record, tasks, nil
+	return record, nil
 }
 
 func recordFromNames(tasks []*kernel.Task) (*recordpb.Record, error) {
@@ -159,11 +172,11 @@ func recordFromNames(tasks []*kernel.Task) (*recordpb.Record, error) {
 // and after a restore one that runsc exec had started: gVisor kills these, since
 // whoever started them is not there any more. One that lives, and whose runtime
 // cannot be reached, is an error, and the others are returned with it.
-func (p *Plane) findAgain(k *kernel.Kernel, record *recordpb.Record, tasks []*kernel.Task, restored bool) ([]*member, error) {
+func (p *Plane) findAgain(k *kernel.Kernel, d *detachment, restored bool) ([]*member, error) {
 	var members []*member
 	var errs []error
-	for _, entry := range record.GetRuntimes() {
-		t := tasks[entry.GetTask()]
+	for _, entry := range d.record.GetRuntimes() {
+		t := d.tasks[entry.GetTask()]
 		if restored && t.ThreadGroup().Leader().Origin == kernel.OriginExec {
 			log.Infof("tpu: pid %d was started by exec and ends with the restore; it is not restored", entry.GetPid())
 			continue

@@ -21,7 +21,7 @@ func (p *Plane) undo(k *kernel.Kernel, members []*member) error {
 	if len(touched) == 0 {
 		return nil
 	}
-	bad, errs := p.giveBack(k, members)
+	bad, errs := p.giveBack(k, startClock(), members)
 	note := describeUndo(touched, bad, errs)
 	log.Warningf("tpu: the checkpoint failed; %v", note)
 	return note
@@ -29,8 +29,7 @@ func (p *Plane) undo(k *kernel.Kernel, members []*member) error {
 
 // giveBack sends what is owed, in rounds: first RESTORE, then UNLOCK. It returns
 // the members that failed, each with its first error.
-func (p *Plane) giveBack(k *kernel.Kernel, members []*member) (bad []*member, errs []error) {
-	c := startClock()
+func (p *Plane) giveBack(k *kernel.Kernel, c clock, members []*member) (bad []*member, errs []error) {
 	for _, action := range []controlpb.ControlAction{actRestore, actUnlock} {
 		some := owing(members, action)
 		failing, why := failed(some, p.round(k, c, action, some))
@@ -106,7 +105,7 @@ func (p *Plane) Abort(k *kernel.Kernel, _ error) error {
 	}
 	defer p.pause.end(k)
 	dropRecord(k)
-	members, err := p.findAgain(k, d.record, d.tasks, false)
+	members, err := p.findAgain(k, d, false)
 	defer p.letGo(members)
 	var undone *undoError
 	if errors.As(p.undo(k, members), &undone) && len(undone.errors) > 0 {

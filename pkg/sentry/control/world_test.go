@@ -45,7 +45,7 @@ func actions(of ...controlpb.ControlAction) []controlpb.ControlAction { return o
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{k: kerneltest.Boot(t), plane: &Plane{mayBeOpen: alwaysOpen}, specs: newSpecs()}
+	w := &world{k: kerneltest.Boot(t), plane: &Plane{Devices: Devices{MayBeOpen: alwaysOpen}}, specs: newSpecs()}
 	w.k.SetSaver(w.specs)
 	return w
 }
