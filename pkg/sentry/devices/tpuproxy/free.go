@@ -25,7 +25,6 @@ var ErrBusy = errors.New("busy")
 // BusyError says which groups were still held by somebody when the time was over.
 type BusyError struct {
 	Groups []uint32 // numbers of the IOMMU groups
-	Own    []uint32 // those of them that a process of this sandbox holds open
 	Waited time.Duration
 }
 
@@ -33,9 +32,6 @@ func (e *BusyError) Error() string {
 	names := make([]string, len(e.Groups))
 	for i, g := range e.Groups {
 		names[i] = fmt.Sprintf("/dev/vfio/%d", g)
-		if slices.Contains(e.Own, g) {
-			names[i] += " (held by this sandbox itself)"
-		}
 	}
 	return fmt.Sprintf("%s still in use after %v: `runsc tpu holders` on the host tells by whom",
 		strings.Join(names, ", "), e.Waited.Round(time.Millisecond))
@@ -53,7 +49,9 @@ const (
 // WaitGroupsFree returns when each IOMMU group with TPUs that the sandbox was given
 // could be opened, and has been closed again. A group whose last holder has not let
 // it go yet is waited for until ctx ends; the error is then a *BusyError. A group
-// that cannot be opened for any other reason ends the wait at once.
+// that cannot be opened for any other reason ends the wait at once. One that a
+// process of this sandbox holds open itself is not waited for: a runtime that has not
+// closed its TPU at CHECKPOINT keeps it.
 //
 // It is to be called once per job, before its first RESTORE, and never while a
 // runtime of the job has its TPUs: those would be busy. It holds no lock.
@@ -62,11 +60,7 @@ func WaitGroupsFree(ctx context.Context, k *kernel.Kernel) error {
 	if err != nil {
 		return err
 	}
-	err = waitFree(ctx, openers)
-	if busy := new(BusyError); errors.As(err, &busy) {
-		busy.Own = vfio.OpenGroups(k.VFS())
-	}
-	return err
+	return waitFree(ctx, openers)
 }
 
 // opener tries whether a group can be opened.
@@ -84,7 +78,8 @@ func groupOpeners(k *kernel.Kernel) (map[uint32]opener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the sandbox's TPUs: %w", err)
 	}
-	tpus := inventory.Groups()
+	own := vfio.OpenGroups(k.VFS())
+	tpus := slices.DeleteFunc(inventory.Groups(), func(g uint32) bool { return slices.Contains(own, g) })
 	openers := make(map[uint32]opener)
 	for name, spec := range all {
 		client := k.GetDevGoferClient(name)
