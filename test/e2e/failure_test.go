@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"encoding/json"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -78,44 +81,72 @@ func TestNoControlThread(t *testing.T) {
 	r.goesOn()
 }
 
-// TestNothingLeftByAFailedCheckpoint wants no image that could be taken for one.
-func TestNothingLeftByAFailedCheckpoint(t *testing.T) {
+// TestSaveFails has something fail after the runtimes have let go of their TPUs:
+// the program that is to run in the sandbox before it is saved.
+func TestSaveFails(t *testing.T) {
 	t.Parallel()
-	r := start(t, trial.Job{Fault: "refuse@CHECKPOINT:nth=1"})
-	image := r.Image()
-	if err := r.Container.Checkpoint(t.Context(), image); err == nil {
+	r := start(t, trial.Job{Processes: 2})
+	if _, err := r.Checkpoint(t.Context(), "-save-restore-exec-argv=/missing"); err == nil {
 		t.Fatal("the checkpoint succeeded")
 	}
-	files, err := filepath.Glob(filepath.Join(image, "*"))
-	r.must(err)
-	if len(files) > 0 {
-		t.Errorf("a failed checkpoint left %v", files)
-	}
-	r.must(r.Container.Checkpoint(t.Context(), image))
-	r.move(image)
 	r.goesOn()
+	r.wantStatus("running")
+	r.wantAllRequests(2, "CHECKPOINT", "RESTORE")
 }
 
-// TestBuiltWithoutTheSeam wants a runsc that would lose TPUs to refuse every command.
+// TestBuiltWithoutTheSeam builds runsc with gVisor's own hooks in place of ours,
+// which would lose TPUs, and wants it to refuse every command.
 func TestBuiltWithoutTheSeam(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "runsc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", binary, "tpuvisor.dev/tpuvisor/runsc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-overlay", overlayWithoutHooks(t, dir), "-o", binary, "tpuvisor.dev/tpuvisor/runsc")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build runsc without the seam: %v\n%s", err, out)
+		t.Fatalf("build runsc with gVisor's hooks: %v\n%s", err, out)
 	}
 	r, err := sandbox.New(binary, filepath.Join(dir, "state"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, command := range []string{"list", "help", "flags"} {
-		if out, err := r.Do(t.Context(), command); err == nil {
+		out, err := r.Do(t.Context(), command)
+		if err == nil {
 			t.Errorf("runsc %s did something: %s", command, out)
+			continue
 		}
-	}
-	if _, err := r.Do(t.Context(), "list"); err != nil {
 		wantWords(t, err, "seam", "make runsc")
 	}
+}
+
+// overlayWithoutHooks writes the seam's list of replaced files without the file
+// that has the hooks, and returns its path.
+func overlayWithoutHooks(t *testing.T, dir string) string {
+	t.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var overlay struct{ Replace map[string]string }
+	whole, err := os.ReadFile(filepath.Join(root, "build", "overlay.json"))
+	if err != nil {
+		t.Fatalf("no seam is laid (lay it with `make runsc`): %v", err)
+	}
+	if err := json.Unmarshal(whole, &overlay); err != nil {
+		t.Fatal(err)
+	}
+	before := len(overlay.Replace)
+	maps.DeleteFunc(overlay.Replace, func(file, _ string) bool { return filepath.Base(file) == "tpu_control.go" })
+	if len(overlay.Replace) != before-1 {
+		t.Fatalf("the seam has no one file of hooks: %v", overlay.Replace)
+	}
+	part, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(path, part, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

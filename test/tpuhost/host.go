@@ -1,6 +1,7 @@
 package tpuhost
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -103,38 +104,35 @@ const (
 	accelMajor = 121
 )
 
-// Nodes lists the device nodes to put into a container's spec: one per group or
-// accel chip, and the VFIO container node if there is a group. The numbers are
-// what a machine with TPUs would show; they differ from node to node, since
+// Nodes lists the device nodes to put into a container's spec: one per group of
+// TPUs or accel chip, and the VFIO container node if there is a group. The numbers
+// are what a machine with TPUs would show; they differ from node to node, since
 // gVisor tells devices apart by them.
 func (h Host) Nodes() []Node {
-	var nodes []Node
-	for _, c := range h.Chips {
-		if c.Accel {
-			n := len(nodes)
-			nodes = append(nodes, Node{Path: fmt.Sprintf("/dev/accel%d", n), Major: accelMajor, Minor: int64(n)})
-		}
-	}
-	groups := h.groups()
-	if len(groups) > 0 {
-		nodes = append(nodes, Node{Path: "/dev/vfio/vfio", Major: miscMajor, Minor: vfioMinor})
-	}
-	for _, g := range groups {
-		nodes = append(nodes, Node{Path: fmt.Sprintf("/dev/vfio/%d", g), Major: groupMajor, Minor: int64(g)})
-	}
-	return nodes
+	return h.nodes(func(c Chip) bool { return c.Vendor == GoogleVendor })
 }
 
-// groups lists the VFIO groups, each once, in order.
-func (h Host) groups() []int {
-	var groups []int
+// nodes lists the nodes of the chips that are wanted.
+func (h Host) nodes(wanted func(Chip) bool) []Node {
+	var nodes, groups []Node
+	accel := 0
 	for _, c := range h.Chips {
-		if !c.Accel {
-			groups = append(groups, c.Group)
+		switch {
+		case c.Accel && wanted(c):
+			nodes = append(nodes, Node{Path: fmt.Sprintf("/dev/accel%d", accel), Major: accelMajor, Minor: int64(accel)})
+		case wanted(c):
+			groups = append(groups, Node{Path: fmt.Sprintf("/dev/vfio/%d", c.Group), Major: groupMajor, Minor: int64(c.Group)})
+		}
+		if c.Accel {
+			accel++
 		}
 	}
-	slices.Sort(groups)
-	return slices.Compact(groups)
+	if len(groups) == 0 {
+		return nodes
+	}
+	slices.SortFunc(groups, func(a, b Node) int { return cmp.Compare(a.Minor, b.Minor) })
+	nodes = append(nodes, Node{Path: "/dev/vfio/vfio", Major: miscMajor, Minor: vfioMinor})
+	return append(nodes, slices.Compact(groups)...)
 }
 
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)

@@ -26,18 +26,16 @@ func (h Host) mount() error {
 
 // writeDev makes the nodes of the host's chips in a tree that stands for /dev.
 func (h Host) writeDev(root string) error {
-	if len(h.groups()) > 0 || h.Clutter {
-		if err := os.Mkdir(filepath.Join(root, "vfio"), 0o755); err != nil {
-			return err
-		}
-	}
 	if h.Clutter {
-		if err := os.Mkdir(filepath.Join(root, "vfio/devices"), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(root, "vfio/devices"), 0o755); err != nil {
 			return err
 		}
 	}
-	for _, n := range h.Nodes() {
+	for _, n := range h.nodes(func(Chip) bool { return true }) {
 		path := filepath.Join(root, strings.TrimPrefix(n.Path, "/dev/"))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
 		if err := mknod(path, unix.S_IFCHR|0o666, unix.Mkdev(1, 8)); err != nil {
 			return err
 		}

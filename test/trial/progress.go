@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"tpuvisor.dev/tpuvisor/test/job"
 	"tpuvisor.dev/tpuvisor/test/libtpusim"
@@ -69,7 +70,7 @@ func (t *Trial) Progress() ([]int, error) {
 }
 
 // Advance waits until each of the members given, or each of all, has done n more
-// steps. It fails at once when one has ended.
+// steps. It fails when one has ended, or the sandbox.
 func (t *Trial) Advance(ctx context.Context, n int, ranks ...int) error {
 	before, err := t.Progress()
 	if err != nil {
@@ -81,6 +82,7 @@ func (t *Trial) Advance(ctx context.Context, n int, ranks ...int) error {
 		}
 	}
 	what := fmt.Sprintf("%d more steps of the members %v", n, ranks)
+	looked := time.Now()
 	return sandbox.Poll(ctx, what, func() (bool, error) {
 		now, err := t.Progress()
 		if err != nil {
@@ -93,8 +95,21 @@ func (t *Trial) Advance(ctx context.Context, n int, ranks ...int) error {
 			}
 			all = all && now[rank] >= before[rank]+n
 		}
-		return all, nil
+		if !all && time.Since(looked) > time.Second {
+			err = t.alive(ctx)
+			looked = time.Now()
+		}
+		return all, err
 	})
+}
+
+// alive is an error if the job's sandbox has ended.
+func (t *Trial) alive(ctx context.Context) error {
+	s, err := t.Container.State(ctx)
+	if err == nil && s.Status == "stopped" {
+		err = fmt.Errorf("trial: the container %s has ended: %s", t.Container.ID, t.Container.Output())
+	}
+	return err
 }
 
 // ended is an error if the member has ended before its time.

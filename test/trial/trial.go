@@ -26,6 +26,9 @@ import (
 type Job struct {
 	Arch        string            // of the chips; "" is v5e
 	Groups      []int             // IOMMU group of each chip; nil: 0, 1, … one for each member
+	Accel       bool              // the chips are driven through /dev/accelN
+	OtherGroups []int             // IOMMU groups of devices that are no TPUs
+	Clutter     bool              // the host has a folder /dev/vfio/devices
 	Processes   int               // with TPUs; 0 is 1
 	Runtimes    int               // in each process; 0 is 1
 	Steps       int               // after which the job ends; 0: never
@@ -56,7 +59,15 @@ func (j Job) host(groups []int) (tpuhost.Host, error) {
 			groups = append(groups, i)
 		}
 	}
-	return tpuhost.New(arch, groups...)
+	host, err := tpuhost.New(arch, groups...)
+	for i := range host.Chips {
+		host.Chips[i].Accel = j.Accel
+	}
+	for i, group := range j.OtherGroups {
+		host.Chips = append(host.Chips, tpuhost.OtherDevice(i, group))
+	}
+	host.Clutter = j.Clutter
+	return host, err
 }
 
 func (j Job) args() []string {

@@ -103,9 +103,11 @@ func (t *tpu) openDevices() error {
 // devices lists the member's device files. VFIO groups and accel chips are shared
 // out evenly, in the order of their numbers; the rest of an uneven division is
 // nobody's, and so is what a later host has more of. Only names that are numbers
-// are groups.
+// are groups, and a group that /sys does not know is a name from an earlier host.
 func (t *tpu) devices() ([]string, error) {
-	groups := numbered(filepath.Join(t.dev, "vfio"), "")
+	groups := slices.DeleteFunc(numbered(filepath.Join(t.dev, "vfio"), ""), func(path string) bool {
+		return len(deviceIDs(path)) == 0
+	})
 	paths := make([]string, 0, len(groups)+1)
 	if len(groups) == 0 {
 		groups = numbered(t.dev, "accel")
