@@ -160,8 +160,34 @@ func (r *Runsc) Close() error {
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		errs = append(errs, fmt.Errorf("sandbox: unmount null-netns: %w", err))
 	}
-	errs = append(errs, os.RemoveAll(r.root()))
+	errs = append(errs, r.awaitEnd(ctx), os.RemoveAll(r.root()))
 	return errors.Join(errs...)
+}
+
+// awaitEnd waits until no process of the sandboxes is left.
+func (r *Runsc) awaitEnd(ctx context.Context) error {
+	var left []string
+	err := Poll(ctx, "the end of the sandboxes' processes", func() (bool, error) {
+		left = r.processes()
+		return len(left) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w; left are %q", err, left)
+	}
+	return nil
+}
+
+// processes lists the command lines of the processes that use the state directory.
+func (r *Runsc) processes() []string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
+	var lines []string
+	for _, file := range files {
+		line, err := os.ReadFile(file) // the process may have ended
+		if err == nil && bytes.Contains(line, []byte(r.root())) {
+			lines = append(lines, string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
+		}
+	}
+	return lines
 }
 
 // Log is what the sandboxes and their containers said, for the reader of a test
