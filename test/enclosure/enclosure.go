@@ -98,8 +98,9 @@ func again(args []string) *exec.Cmd {
 	return &exec.Cmd{Path: "/proc/self/exe", Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }
 
-// start starts the command, and lets it decide what becomes of signals: a terminal
-// sends an interrupt to all, so that is not passed on.
+// start starts the command, and passes signals on: what becomes of them is for main
+// to decide. A terminal sends an interrupt to all, so main may get that more than
+// once.
 func start(cmd *exec.Cmd) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -108,9 +109,7 @@ func start(cmd *exec.Cmd) error {
 	}
 	go func() {
 		for s := range signals {
-			if s == syscall.SIGTERM {
-				cmd.Process.Signal(s) // it may have ended: then so do we
-			}
+			cmd.Process.Signal(s) // it may have ended: then so do we
 		}
 	}()
 	return nil
