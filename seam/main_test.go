@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,9 +52,7 @@ func tree(t *testing.T, files map[string]string) string {
 		"vendor/gvisor.test/pkg/control/x_test.go": "not go",
 		"seam/_overlay/" + hookPath:                ourHooks,
 	}
-	for name, text := range files {
-		all[name] = text
-	}
+	maps.Copy(all, files)
 	for name, text := range all {
 		write(t, root, name, text)
 	}

@@ -18,10 +18,11 @@ import (
 )
 
 func main() {
-	// A switch with a default has thought of the others.
-	if err := exhaustive.Analyzer.Flags.Set("d", "true"); err != nil {
-		panic(err)
-	}
+	set(exhaustive.Analyzer, "d", "true") // a switch with a default has thought of the rest
+	set(exhaustive.Analyzer, "constignore", `\.num[A-Z]`)
+	// The enums of the protocol grow, and most places ask about one value of them.
+	set(exhaustive.Analyzer, "typeignore", `/controlpb\.`)
+	set(checklocks.Analyzer, "inferred", "false") // what a mutex guards is said, not guessed
 	// proto.String and its like say more than new does where a message is filled.
 	modern := slices.DeleteFunc(slices.Clone(modernize.Suite), func(a *analysis.Analyzer) bool {
 		return a == modernize.NewExprAnalyzer
@@ -33,4 +34,10 @@ func main() {
 		nilness.Analyzer,
 		unusedwrite.Analyzer,
 	)...)
+}
+
+func set(a *analysis.Analyzer, name, value string) {
+	if err := a.Flags.Set(name, value); err != nil {
+		panic(err)
+	}
 }
