@@ -132,7 +132,7 @@ func TestEnds(t *testing.T) {
 			if err := <-d.ended; !errors.Is(err, want) {
 				t.Errorf("%s: Serve ended with %v, want %v", fault, err, want)
 			}
-			if aborted := reason != ""; aborted != (want == ErrAborted) {
+			if aborted := reason != ""; aborted != errors.Is(want, ErrAborted) {
 				t.Errorf("%s: the reason for an abort is %q", fault, reason)
 			}
 		})
