@@ -100,7 +100,7 @@ func TestBuiltWithoutTheSeam(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "runsc")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-overlay", overlayWithoutHooks(t, dir), "-o", binary, "tpuvisor.dev/tpuvisor/runsc")
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-overlay", overlayWithoutHooks(t, dir), "-o", binary, "tpuvisor.dev/tpuvisor/runsc")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build runsc with gVisor's hooks: %v\n%s", err, out)

@@ -106,7 +106,8 @@ func (c *Container) State(ctx context.Context) (State, error) {
 	return s, nil
 }
 
-// Wait returns the exit status of the container's first process.
+// Wait returns the exit status of the container's first process. It must be called
+// before that ends: afterwards runsc cannot tell.
 func (c *Container) Wait(ctx context.Context) (int, error) {
 	out, err := c.r.Do(ctx, "wait", c.ID)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +26,8 @@ func (t *Trial) log(rank int, kind string) ([]string, error) {
 	return lines[:len(lines)-1], err
 }
 
-// Steps lists what a member has said after each step, on all hosts.
-func (t *Trial) Steps(rank int) ([]job.Line, error) {
+// Lines lists what a member has said after each step, on all hosts.
+func (t *Trial) Lines(rank int) ([]job.Line, error) {
 	lines, err := t.log(rank, "steps")
 	if err != nil {
 		return nil, err
@@ -70,46 +71,69 @@ func (t *Trial) Progress() ([]int, error) {
 }
 
 // Advance waits until each of the members given, or each of all, has done n more
-// steps. It fails when one has ended, or the sandbox.
+// steps. It fails when one has ended before that, or the sandbox.
 func (t *Trial) Advance(ctx context.Context, n int, ranks ...int) error {
-	before, err := t.Progress()
+	goal, err := t.Progress()
 	if err != nil {
 		return err
 	}
-	if len(ranks) == 0 {
-		for rank := range before {
-			ranks = append(ranks, rank)
+	for rank := range goal {
+		if len(ranks) > 0 && !slices.Contains(ranks, rank) {
+			goal[rank] = 0
+			continue
 		}
+		goal[rank] += n
 	}
-	what := fmt.Sprintf("%d more steps of the members %v", n, ranks)
+	return t.reach(ctx, goal)
+}
+
+// Finish waits until all members have done all their steps.
+func (t *Trial) Finish(ctx context.Context) error {
+	return t.reach(ctx, slices.Repeat([]int{t.Steps}, t.members()))
+}
+
+// reach waits until each member has done as many steps as its goal says.
+func (t *Trial) reach(ctx context.Context, goal []int) error {
 	looked := time.Now()
-	return sandbox.Poll(ctx, what, func() (bool, error) {
-		now, err := t.Progress()
-		if err != nil {
-			return false, err
-		}
-		all := true
-		for _, rank := range ranks {
-			if err := t.ended(rank); err != nil {
-				return false, err
-			}
-			all = all && now[rank] >= before[rank]+n
-		}
-		if !all && time.Since(looked) > time.Second {
-			err = t.alive(ctx)
+	return sandbox.Poll(ctx, fmt.Sprintf("the members to have done %v steps", goal), func() (bool, error) {
+		var stopped bool
+		var err error
+		if time.Since(looked) > time.Second {
+			stopped, err = t.stopped(ctx) // before the steps are counted, since it may have done the last
 			looked = time.Now()
 		}
-		return all, err
+		done, progressErr := t.done(goal)
+		if err = errors.Join(err, progressErr); err == nil && stopped && !done {
+			err = fmt.Errorf("trial: the container %s has ended: %s", t.Container.ID, t.Container.Output())
+		}
+		return done, err
 	})
 }
 
-// alive is an error if the job's sandbox has ended.
-func (t *Trial) alive(ctx context.Context) error {
-	s, err := t.Container.State(ctx)
-	if err == nil && s.Status == "stopped" {
-		err = fmt.Errorf("trial: the container %s has ended: %s", t.Container.ID, t.Container.Output())
+// done reports whether all have reached their goals. It is an error if one never
+// will.
+func (t *Trial) done(goal []int) (bool, error) {
+	now, err := t.Progress()
+	if err != nil {
+		return false, err
 	}
-	return err
+	done := true
+	for rank, steps := range now {
+		if steps >= goal[rank] {
+			continue
+		}
+		done = false
+		if err := t.ended(rank); err != nil {
+			return false, err
+		}
+	}
+	return done, nil
+}
+
+// stopped reports whether the job's container has ended.
+func (t *Trial) stopped(ctx context.Context) (bool, error) {
+	s, err := t.Container.State(ctx)
+	return s.Status == "stopped", err
 }
 
 // ended is an error if the member has ended before its time.
@@ -130,7 +154,7 @@ func (t *Trial) Reference(rank, step int) job.Line {
 // each once.
 func (t *Trial) Verify() error {
 	for rank := range t.members() {
-		steps, err := t.Steps(rank)
+		steps, err := t.Lines(rank)
 		if err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (s *show) checkpoint(ctx context.Context) (image string, err error) {
 	}
 	s.add("The image takes %.1f MB. The sandbox has ended.", size/1e6)
 	for rank := range s.members {
-		lines, err := s.Steps(rank)
+		lines, err := s.Lines(rank)
 		if err != nil {
 			return "", err
 		}
@@ -115,7 +115,7 @@ func (s *show) restoreOnB(ctx context.Context, image string) error {
 
 // firstOnB is the first step that a member has done on the second host.
 func (s *show) firstOnB(rank int) (job.Line, error) {
-	lines, err := s.Steps(rank)
+	lines, err := s.Lines(rank)
 	if err != nil {
 		return job.Line{}, err
 	}
@@ -128,12 +128,8 @@ func (s *show) firstOnB(rank int) (job.Line, error) {
 }
 
 func (s *show) finish(ctx context.Context) error {
-	status, err := s.Container.Wait(ctx)
-	if err != nil {
+	if err := s.Finish(ctx); err != nil {
 		return err
-	}
-	if status != 0 {
-		return fmt.Errorf("the job ended with status %d:\n%s", status, s.Container.Output())
 	}
 	s.say("The job has done its %d steps.", s.steps)
 	return nil
@@ -183,7 +179,7 @@ func (s *show) compare() error {
 		if err != nil {
 			return err
 		}
-		lines, err := s.Steps(rank)
+		lines, err := s.Lines(rank)
 		if err != nil {
 			return err
 		}
