@@ -15,11 +15,14 @@ VERSION := $(shell cat VERSION)+gvisor.$(GVISOR_VERSION)
 # built the same way: what is compiled for one is there for the other.
 export CGO_ENABLED := 0
 BUILD_FLAGS := -trimpath -buildvcs=false
+# For tests that ask go/build: -trimpath leaves them without it.
+export GOROOT := $(shell $(GO) env GOROOT)
 LDFLAGS := -X gvisor.dev/gvisor/runsc/version.version=$(VERSION)
 SEAM := -overlay=$(OVERLAY)
 
-# Tests that need more than `go test`: each folder has a target of its own below.
-SYSTEM_TESTS := ./test/e2e/...
+# Tests that run the built runsc, apart from those that need more of the machine than
+# root: these have a build tag and a target of their own.
+SYSTEM_TESTS := ./test/e2e/... ./test/devices/...
 UNIT_TESTS = $(filter-out $(shell $(GO) list $(SYSTEM_TESTS) 2>/dev/null),$(shell $(GO) list ./...))
 TESTFLAGS ?=
 
@@ -59,7 +62,7 @@ seam: vendor ## build/overlay.json, which puts our files in place of gVisor's
 
 .PHONY: vendor
 vendor: vendor/modules.txt ## the dependencies' source, anew when go.mod or an import has changed
-	@$(GO) list -deps -test ./... >/dev/null 2>&1 || $(GO) mod vendor
+	@$(GO) list -deps -test ./... >/dev/null 2>&1 || $(GO) mod vendor || true
 
 vendor/modules.txt: go.mod go.sum
 	$(GO) mod vendor
@@ -72,7 +75,7 @@ unit: seam ## every test that runs in a plain `go test`
 
 .PHONY: e2e
 e2e: runsc ## the built runsc with real sandboxes and images; needs root
-	$(GO) test $(BUILD_FLAGS) -count=1 $(TESTFLAGS) ./test/e2e/...
+	$(GO) test $(BUILD_FLAGS) -count=1 $(TESTFLAGS) $(SYSTEM_TESTS)
 
 .PHONY: test-race
 test-race: seam ## the unit tests with the race detector; needs a C compiler
