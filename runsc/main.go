@@ -8,13 +8,15 @@ import (
 	"fmt"
 	"os"
 
-	"gvisor.dev/gvisor/runsc/cli/maincli"
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd/alias"
 
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/bootargs"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/hostview"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/savehook"
+	"tpuvisor.dev/tpuvisor/runsc/commands"
 )
 
 func main() {
@@ -27,10 +29,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "runsc:", err) // gVisor finds out by itself whether it can go on
 	}
 	os.Args = bootargs.TakeOver(os.Args)
-	plane := &control.Plane{}
-	savehook.Register(plane.Hooks())
-	// Registered last, and so run first after a restore: a runtime that is asked to
-	// restore opens the nodes that this makes.
-	savehook.Register(savehook.Hooks{Name: "TPU devices", PostRestore: tpuproxy.AfterRestore})
-	maincli.Main()
+	alias.HandleAlias()
+	desk := control.NewDesk(&control.Plane{Devices: control.Devices{
+		MayBeOpen:    tpuproxy.MayBeOpen,
+		AfterRestore: tpuproxy.AfterRestore,
+		WaitFree:     tpuproxy.WaitGroupsFree,
+	}})
+	savehook.Register(desk.Hooks())
+	desk.Calls(savehook.Handle)
+	all, topics := commands.All()
+	cli.Run(nil, all, topics)
 }

@@ -22,6 +22,7 @@ type member struct {
 	found    controlpb.RuntimeState // before the exchange; UNSPECIFIED if not asked
 	state    controlpb.RuntimeState // as it last said
 	topology *controlpb.TpuTopology // as it said when it let go, or nil
+	active   *controlpb.TpuTopology // as it last said, or nil
 	notes    notes
 }
 
@@ -132,6 +133,7 @@ func (m *member) answerTo(ctx gocontext.Context, action controlpb.ControlAction)
 
 func (m *member) warnDropped(n int) {
 	if n > 0 {
+		metricDropped.IncrementBy(uint64(n))
 		log.Warningf("tpu: pid %d (%s): dropped %d answer(s) to earlier requests", m.process.pid, quoteCommand(m.process.command), n)
 	}
 }
@@ -194,6 +196,9 @@ func (m *member) check(action controlpb.ControlAction, answer *controlpb.Control
 	}
 	if err := checkTopologySize(answer.GetActiveTopology()); err != nil {
 		return err
+	}
+	if t := knownTopology(answer.GetActiveTopology()); t != nil {
+		m.active = t
 	}
 	switch action {
 	case actCheckpoint:

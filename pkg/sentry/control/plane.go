@@ -3,10 +3,12 @@ package control
 import (
 	gocontext "context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/pipe"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control/settings"
@@ -25,6 +27,17 @@ type Plane struct {
 	// Devices is the device side. What is nil is left out, but for MayBeOpen,
 	// which is tpuproxy.MayBeOpen then.
 	Devices Devices
+
+	// canceled makes the checkpoint under way fail at its next step.
+	canceled atomic.Bool
+
+	// leased, if set, reports whether the runtime with this response pipe is locked
+	// by order of the operator.
+	leased func(*pipe.Pipe) bool
+
+	// attaching, if set, is told who will be given back what is owed to them, and
+	// may add to that.
+	attaching func(members []*member, restored bool)
 
 	mu     sync.Mutex // held for the length of an operation
 	memory memory
@@ -53,12 +66,15 @@ type Devices struct {
 type Event struct {
 	Time      time.Time
 	Container string
-	PID       int32
+	PID, TID  int32
 	Command   string
 	Action    controlpb.ControlAction
+	Limit     time.Duration
 	Result    string // sent, acknowledged, refused, unknown or gone
 	Elapsed   time.Duration
-	Err       error // nil, or a *RuntimeError
+	State     controlpb.RuntimeState // as it last said
+	Topology  *controlpb.TpuTopology // as it last said, or nil
+	Err       error                  // nil, or a *RuntimeError
 }
 
 // Hooks returns the plane's callbacks, for savehook.Register.
@@ -84,9 +100,27 @@ func (p *Plane) note(m *member, action controlpb.ControlAction, r result, elapse
 		return
 	}
 	p.Observe(Event{
-		Time: time.Now(), Container: m.process.container, PID: m.process.pid, Command: m.process.command,
-		Action: action, Result: r.String(), Elapsed: elapsed, Err: err,
+		Time: time.Now(), Container: m.process.container, PID: m.process.pid, TID: m.tid, Command: m.process.command,
+		Action: action, Limit: m.limitFor(action), Result: r.String(), Elapsed: elapsed,
+		State: m.state, Topology: m.active, Err: err,
 	})
+}
+
+// pending reports whether something is owed to runtimes.
+func (p *Plane) pending(k *kernel.Kernel) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return recordPending(k)
+}
+
+// mayBePending is pending for who must not wait for an operation: while there is
+// one, something may be owed.
+func (p *Plane) mayBePending(k *kernel.Kernel) bool {
+	if !p.mu.TryLock() {
+		return true
+	}
+	defer p.mu.Unlock()
+	return recordPending(k)
 }
 
 // specSource is what gVisor's loader is, as the kernel's Saver.

@@ -63,7 +63,6 @@ func (p *Plane) checkpoint(k *kernel.Kernel) error {
 	if err != nil {
 		return join(err, p.undo(k, s.members))
 	}
-	log.Infof("tpu: %d runtimes have let go of their TPUs", len(s.members))
 	return nil
 }
 
@@ -88,7 +87,10 @@ func (p *Plane) survey(k *kernel.Kernel) (*survey, error) {
 		return nil, err
 	}
 	var errs []error
-	for _, holder := range unmanaged(s.holders, s.runtimes) {
+	metricRuntimes.Set(uint64(len(s.runtimes)))
+	left := unmanaged(s.holders, s.runtimes)
+	metricUnmanaged.Set(uint64(len(left)))
+	for _, holder := range left {
 		errs = append(errs, refuseUnmanaged(k, holder))
 	}
 	for _, r := range s.runtimes {
@@ -97,7 +99,11 @@ func (p *Plane) survey(k *kernel.Kernel) (*survey, error) {
 			errs = append(errs, r.fail(err))
 			continue
 		}
-		s.members = append(s.members, &member{runtime: r, settings: set, notes: p.note})
+		m := &member{runtime: r, settings: set, notes: p.note}
+		if p.leased != nil && p.leased(r.channel.responsePipe) {
+			m.found = controlpb.RuntimeState_STATE_LOCKED
+		}
+		s.members = append(s.members, m)
 	}
 	if err := join(errs...); err != nil {
 		s.release()
@@ -166,9 +172,13 @@ func (p *Plane) detach(k *kernel.Kernel, s *survey) error {
 	return p.step(k, c, actCheckpoint, there)
 }
 
-// step is a round that every member has to pass.
+// step is a round that every member has to pass. A checkpoint that nobody wants any
+// more ends between two steps: a runtime would not stop in the middle of one.
 func (p *Plane) step(k *kernel.Kernel, c clock, action controlpb.ControlAction, members []*member) error {
 	_, errs := failed(members, p.round(k, c, action, members))
+	if len(errs) == 0 && p.canceled.Load() {
+		return ErrCanceled
+	}
 	return join(errs...)
 }
 

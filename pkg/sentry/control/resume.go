@@ -43,6 +43,9 @@ func (p *Plane) attach(k *kernel.Kernel, restored bool) error {
 
 func (p *Plane) reattach(k *kernel.Kernel, d *detachment, restored bool) error {
 	members, findErr := p.findAgain(k, d, restored)
+	if p.attaching != nil {
+		p.attaching(members, restored)
+	}
 	defer p.letGo(members)
 	if err := p.pause.begin(k); err != nil {
 		return err
@@ -57,7 +60,6 @@ func (p *Plane) reattach(k *kernel.Kernel, d *detachment, restored bool) error {
 	if err := join(findErr, join(errs...)); err != nil {
 		return err
 	}
-	log.Infof("tpu: %d runtimes have their TPUs back", len(members))
 	return nil
 }
 

@@ -1,0 +1,322 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+
+	"tpuvisor.dev/tpuvisor/pkg/sentry/control/api"
+	"tpuvisor.dev/tpuvisor/pkg/tpuwire"
+	"tpuvisor.dev/tpuvisor/proto/controlpb"
+)
+
+// Everything that is kept is bounded, since a guest decides how much of it there is.
+const (
+	maxOperations = 8
+	maxSteps      = 5 * maxRuntimes // GETSTATE, LOCK, CHECKPOINT, RESTORE, UNLOCK
+	maxEvents     = 4 * maxRuntimes
+	maxKnown      = 4 * maxRuntimes
+	maxPhases     = 8
+)
+
+// An operation is what the report has of one, while it is under way and after.
+// The desk's mu guards it.
+type operation struct {
+	api.Operation
+	open     map[int32]int  // the step under way of each thread, by index
+	members  map[int32]bool // the threads that were asked anything
+	undoFrom int            // the first step of the undo, or -1
+}
+
+func (op *operation) phase() string { return op.Phases[len(op.Phases)-1].Name }
+
+// start makes an operation the one under way. d.mu is held.
+func (d *Desk) start(kind, phase string) *operation {
+	d.lastID++
+	op := &operation{
+		Operation: api.Operation{ID: d.lastID, Kind: kind, Start: time.Now()},
+		open:      map[int32]int{},
+		members:   map[int32]bool{},
+		undoFrom:  -1,
+	}
+	d.current = op
+	d.emit(op, api.Event{})
+	d.enter(op, phase)
+	return op
+}
+
+// enter begins a phase, which ends the one before. d.mu is held.
+func (d *Desk) enter(op *operation, phase string) {
+	now := time.Now()
+	d.endPhase(op, now)
+	if len(op.Phases) == maxPhases {
+		return
+	}
+	if phase == api.PhaseUndo {
+		op.undoFrom = len(op.Steps)
+		metricUndos.Increment()
+	}
+	op.Phases = append(op.Phases, api.Phase{Name: phase, Start: now})
+	d.emit(op, api.Event{Phase: phase})
+}
+
+func (d *Desk) endPhase(op *operation, now time.Time) {
+	if len(op.Phases) == 0 {
+		return
+	}
+	last := &op.Phases[len(op.Phases)-1]
+	if !last.End.IsZero() {
+		return
+	}
+	last.End = now
+	metricPhases.AddSample(now.Sub(last.Start).Nanoseconds(), phaseField(last.Name))
+	d.emit(op, api.Event{Phase: last.Name, Ended: true})
+}
+
+// finish ends the operation. d.mu is held.
+func (d *Desk) finish(op *operation) {
+	op.End = time.Now()
+	d.endPhase(op, op.End)
+	op.Runtimes = len(op.members)
+	op.open, op.members = nil, nil
+	metricOperations.Increment(kindField(op.Kind), outcomeField(op.Error == ""))
+	d.past = append(d.past, op)
+	if len(d.past) > maxOperations {
+		d.past = slices.Delete(d.past, 0, 1)
+	}
+	if d.current == op {
+		d.current = nil
+	}
+	d.emit(op, api.Event{Ended: true, Error: op.Error})
+}
+
+// fail notes why the operation has failed, unless that is known already.
+func (op *operation) fail(err error) {
+	if err != nil && op.Error == "" {
+		op.Error = oneLine(err)
+	}
+}
+
+// summary is the operation in one line.
+func (op *operation) summary() string {
+	parts := make([]string, len(op.Phases))
+	for i, p := range op.Phases {
+		parts[i] = fmt.Sprintf("%s %v", p.Name, roundElapsed(p.End.Sub(p.Start)))
+	}
+	text := fmt.Sprintf("%s of %d runtimes: %s", op.Kind, op.Runtimes, strings.Join(parts, ", "))
+	if op.Error != "" {
+		text += ": failed: " + strings.TrimPrefix(op.Error, "tpu: ")
+	}
+	if op.Undone != "" {
+		text += "; " + op.Undone
+	}
+	return text
+}
+
+// describeUndone says how the undo ended, in the words that an error of PreSave has
+// for it.
+func (op *operation) describeUndone(err error) string {
+	var back []string
+	if op.undoFrom >= 0 {
+		last := map[int32]api.Step{}
+		for _, s := range op.Steps[op.undoFrom:] {
+			last[s.TID] = s
+		}
+		for _, s := range op.Steps[op.undoFrom:] {
+			if l, ok := last[s.TID]; ok && l.Result == acked.String() {
+				back = append(back, fmt.Sprint(s.PID))
+				delete(last, s.TID)
+			}
+		}
+	}
+	var undone *undoError
+	switch {
+	case err != nil && !errors.As(err, &undone):
+		return "not undone: " + oneLine(err)
+	case err != nil:
+		return oneLine(err)
+	case len(back) == 0:
+		return ""
+	case len(back) > maxListed:
+		back = append(back[:maxListed], fmt.Sprintf("and %d more", len(back)-maxListed))
+	}
+	return "undone: RUNNING again: pid " + strings.Join(back, ", ")
+}
+
+// knownState is what a runtime has last said about itself.
+type knownState struct {
+	state    string
+	when     time.Time
+	topology *api.Topology
+}
+
+// observe takes what the plane tells. It never waits for long: d.mu is held for
+// moments only.
+func (d *Desk) observe(e Event) {
+	if e.Err != nil {
+		log.Infof("tpu: %v", e.Err)
+	}
+	if e.Result != sent.String() {
+		metricRequests.Increment(actionField(e.Action), resultField(e.Result))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	op := d.current
+	if op == nil {
+		return
+	}
+	if op.Kind == api.KindCheckpoint && (e.Action == actRestore || e.Action == actUnlock) {
+		if phase := op.phase(); phase == api.PhaseDetach || phase == api.PhaseSave {
+			d.enter(op, api.PhaseUndo)
+		}
+	}
+	d.learn(e)
+	if step := op.note(e); step != nil {
+		d.emit(op, api.Event{Phase: op.phase(), Step: step, Ended: !step.End.IsZero(), Error: step.Error})
+	}
+}
+
+func (d *Desk) learn(e Event) {
+	if e.Result == sent.String() || (e.State == controlpb.RuntimeState_STATE_UNSPECIFIED && e.Topology == nil) {
+		return
+	}
+	now := d.known[e.TID]
+	if e.State != controlpb.RuntimeState_STATE_UNSPECIFIED {
+		now.state, now.when = tpuwire.StateName(e.State), e.Time
+	}
+	if t := topologyOf(e.Topology); t != nil {
+		now.topology = t
+	}
+	if len(d.known) < maxKnown {
+		d.known[e.TID] = now
+	}
+}
+
+// note makes a step of an event, or ends the one that it belongs to, and returns a
+// copy of it.
+func (op *operation) note(e Event) *api.Step {
+	op.members[e.TID] = true
+	i, open := op.open[e.TID]
+	if !open || op.Steps[i].Action != tpuwire.ActionName(e.Action) {
+		if len(op.Steps) == maxSteps {
+			op.StepsLost++
+			return nil
+		}
+		i = len(op.Steps)
+		op.Steps = append(op.Steps, api.Step{
+			Runtime: api.Runtime{Container: e.Container, PID: e.PID, TID: e.TID, Command: validText(e.Command)},
+			Action:  tpuwire.ActionName(e.Action),
+			Start:   e.Time.Add(-e.Elapsed),
+			Limit:   e.Limit,
+		})
+		op.open[e.TID] = i
+	}
+	step := &op.Steps[i]
+	step.Result = e.Result
+	if e.Result != sent.String() {
+		delete(op.open, e.TID)
+		step.End = e.Time
+		step.Error = oneLine(e.Err)
+		step.Topology = topologyOf(e.Topology)
+		if e.State != controlpb.RuntimeState_STATE_UNSPECIFIED {
+			step.State = tpuwire.StateName(e.State)
+		}
+	}
+	clone := *step
+	return &clone
+}
+
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func topologyOf(t *controlpb.TpuTopology) *api.Topology {
+	if t == nil {
+		return nil
+	}
+	return &api.Topology{
+		ChipArchitecture: validText(t.GetChipArchitecture()), NumChips: t.GetNumChips(),
+		MeshShape: validText(t.GetMeshShape()), PJRTVersion: validText(t.GetPjrtVersion()),
+	}
+}
+
+// clone returns a copy for an answer, with all steps or with those under way.
+func (op *operation) clone(allSteps bool) api.Operation {
+	c := op.Operation
+	c.Phases = slices.Clone(op.Phases)
+	if op.members != nil {
+		c.Runtimes = len(op.members)
+	}
+	c.Steps = nil
+	for _, s := range op.Steps {
+		if allSteps || s.End.IsZero() {
+			c.Steps = append(c.Steps, s)
+		}
+	}
+	return c
+}
+
+// An eventLog is the latest events, and who has read them.
+type eventLog struct {
+	events   []api.Event
+	sequence uint64    // of the latest
+	seen     uint64    // of the latest that has arrived at a watcher
+	watched  time.Time // when a watcher last asked
+	watchers int       // that are being answered
+}
+
+// emit adds an event. d.mu is held.
+func (d *Desk) emit(op *operation, e api.Event) {
+	l := &d.log
+	l.sequence++
+	e.Sequence, e.Time, e.Operation, e.Kind = l.sequence, time.Now(), op.ID, op.Kind
+	if len(l.events) == maxEvents {
+		// Half of them at once, so that this is not done for each.
+		l.events = append(l.events[:0:0], l.events[maxEvents/2:]...)
+	}
+	l.events = append(l.events, e)
+	d.wake()
+}
+
+// after returns the events after a sequence number.
+func (l *eventLog) after(n uint64) []api.Event {
+	i, _ := slices.BinarySearchFunc(l.events, n+1, func(e api.Event, n uint64) int {
+		switch {
+		case e.Sequence < n:
+			return -1
+		case e.Sequence > n:
+			return 1
+		}
+		return 0
+	})
+	return slices.Clone(l.events[i:])
+}
+
+// watcherTime is how long the save waits for a watcher at the most.
+const watcherTime = time.Second
+
+// awaitWatcher lets a command that watches see how the runtimes have answered: a
+// sandbox that is saved and then ends could not tell it any more.
+func (d *Desk) awaitWatcher(k *kernel.Kernel) {
+	d.mu.Lock()
+	l := &d.log
+	upTo := l.sequence
+	watched := l.watchers > 0 || time.Since(l.watched) < watcherTime
+	d.mu.Unlock()
+	if watched {
+		d.await(k, watcherTime, func() bool { return l.seen >= upTo })
+	}
+}
+
+// readerTime is how long a sandbox that is lost stays for someone to read why.
+const readerTime = 500 * time.Millisecond
+
+func (d *Desk) awaitReader(k *kernel.Kernel) {
+	d.mu.Lock()
+	before := d.read
+	d.mu.Unlock()
+	d.await(k, readerTime, func() bool { return d.read > before && d.readers == 0 })
+}

@@ -1,0 +1,142 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/state/checkpointfiles"
+)
+
+// ReportName is the file that is written last, by a checkpoint that succeeded.
+const ReportName = "tpu.json"
+
+// remoteName is the file by which gVisor knows that an image is saved elsewhere.
+const remoteName = "gcs_opts.json"
+
+// savedNames are the files that gVisor saves.
+var savedNames = []string{
+	checkpointfiles.StateFileName,
+	checkpointfiles.PagesMetadataFileName,
+	checkpointfiles.PagesFileName,
+}
+
+var names = append(slices.Clone(savedNames), ReportName)
+
+// A Dir is an image directory that one checkpoint writes to.
+type Dir struct {
+	path   string
+	lock   *os.File
+	made   []string // directories that were not there before, the outermost first
+	remote bool
+}
+
+// Claim makes the directory if it is not there, and keeps other checkpoints out of
+// it. It refuses one that holds an image, or cannot be written to. The claim ends
+// with Release, or with the process.
+func Claim(path string) (*Dir, error) {
+	d := &Dir{path: path}
+	if err := d.claim(); err != nil {
+		d.Release()
+		d.removeMade()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Dir) claim() (err error) {
+	if d.made, err = makeAll(d.path); err != nil {
+		return fmt.Errorf("making the image directory: %w", err)
+	}
+	if d.lock, err = os.Open(d.path); err != nil {
+		return fmt.Errorf("opening the image directory: %w", err)
+	}
+	err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("another checkpoint is being written to %s", d.path)
+	}
+	// A file system without locks has none to respect.
+	if exists(filepath.Join(d.path, remoteName)) {
+		d.remote = true
+		return nil
+	}
+	if there := d.present(); len(there) > 0 {
+		return fmt.Errorf("%s holds an image already (%s): give another directory, or remove these files", d.path, strings.Join(there, ", "))
+	}
+	probe, err := os.CreateTemp(d.path, ".tpuvisor-*")
+	if err != nil {
+		return fmt.Errorf("the image directory cannot be written to: %w", err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// makeAll is os.MkdirAll that tells what it has made.
+func makeAll(path string) ([]string, error) {
+	var missing []string
+	for p := filepath.Clean(path); !exists(p); p = filepath.Dir(p) {
+		missing = append(missing, p)
+	}
+	slices.Reverse(missing)
+	for i, p := range missing {
+		if err := os.Mkdir(p, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return missing[:i], err
+		}
+	}
+	return missing, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// Remote reports whether the files are saved elsewhere.
+func (d *Dir) Remote() bool { return d.remote }
+
+// present lists the files of an image that are in the directory.
+func (d *Dir) present() []string {
+	var there []string
+	for _, name := range names {
+		if exists(filepath.Join(d.path, name)) {
+			there = append(there, name)
+		}
+	}
+	return there
+}
+
+// Discard removes what the checkpoint has left in the directory, and the directory
+// if it was made for it. What was there before is not touched.
+func (d *Dir) Discard() error {
+	defer d.Release()
+	if d.remote {
+		return nil
+	}
+	var errs []error
+	for _, name := range d.present() {
+		errs = append(errs, os.Remove(filepath.Join(d.path, name)))
+	}
+	d.removeMade()
+	return errors.Join(errs...)
+}
+
+// removeMade leaves a directory that somebody has put something into.
+func (d *Dir) removeMade() {
+	for _, path := range slices.Backward(d.made) {
+		if os.Remove(path) != nil {
+			return
+		}
+	}
+}
+
+// Release ends the claim.
+func (d *Dir) Release() {
+	if d.lock != nil {
+		_ = d.lock.Close()
+		d.lock = nil
+	}
+}

@@ -1,0 +1,153 @@
+// Package progress shows what the TPU runtimes of a sandbox do, while a command waits
+// for them.
+package progress
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"tpuvisor.dev/tpuvisor/pkg/sentry/control/api"
+	"tpuvisor.dev/tpuvisor/runsc/client"
+)
+
+// Options say what is shown, and where.
+type Options struct {
+	Out *os.File // a terminal gets a block of lines that changes
+	// Always shows a line for each event where Out is no terminal; else nothing is.
+	Always bool
+	// Plain shows lines on a terminal too, where others write to it.
+	Plain bool
+}
+
+// A Watcher follows what happens in a sandbox.
+type Watcher struct {
+	c      *container.Container
+	show   display
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu sync.Mutex
+	op *api.Operation // the one that was watched, as it was last seen
+}
+
+// A display shows events.
+type display interface {
+	event(api.Event)
+	tick(now time.Time)
+	end()
+}
+
+// Watch begins to follow what happens from now on. Trouble with it is no trouble for
+// the command.
+func Watch(c *container.Container, o Options) *Watcher {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Watcher{c: c, show: o.display(), cancel: cancel}
+	var from api.Events
+	if err := client.Call(c, api.OpWatch, api.Watch{Begin: true}, &from); err != nil {
+		log.Infof("Watching the sandbox: %v", err)
+		return w
+	}
+	events := make(chan api.Event)
+	w.done.Go(func() { defer close(events); w.follow(ctx, from.Sequence, events) })
+	w.done.Go(func() { w.draw(events) })
+	return w
+}
+
+func (o Options) display() display {
+	_, err := unix.IoctlGetTermios(int(o.Out.Fd()), unix.TCGETS)
+	switch terminal := err == nil; {
+	case terminal && !o.Plain:
+		return newBlock(o.Out)
+	case terminal, o.Always:
+		return &lines{out: o.Out}
+	}
+	return nothing{}
+}
+
+// Stop ends the watching, and returns what was last seen of the operation that was
+// watched, with all its steps; nil if there was none.
+func (w *Watcher) Stop() *api.Operation {
+	w.look() // while the sandbox is still there, this is the end of it
+	w.cancel()
+	w.done.Wait()
+	w.show.end()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.op
+}
+
+// follow passes events on. The sandbox waits with the save until it is asked again
+// after the answers of the runtimes, since it may be gone afterwards.
+func (w *Watcher) follow(ctx context.Context, after uint64, to chan<- api.Event) {
+	for {
+		var got api.Events
+		if err := client.CallContext(ctx, w.c, api.OpWatch, api.Watch{After: after}, &got); err != nil {
+			return
+		}
+		after = got.Sequence
+		for _, e := range got.Events {
+			if e.Phase == api.PhaseSave && !e.Ended {
+				w.look()
+			}
+			if e.Step == nil {
+				w.note(e)
+			}
+			to <- e
+		}
+	}
+}
+
+// note makes the operation that begins the one that is watched.
+func (w *Watcher) note(e api.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.op == nil && e.Phase == "" && !e.Ended {
+		w.op = &api.Operation{ID: e.Operation, Kind: e.Kind, Start: e.Time}
+	}
+}
+
+// look asks for all there is about the operation.
+func (w *Watcher) look() {
+	w.mu.Lock()
+	watched := w.op
+	w.mu.Unlock()
+	if watched == nil {
+		return
+	}
+	var t api.Trace
+	if err := client.Call(w.c, api.OpTrace, nil, &t); err != nil {
+		return // it has ended, and was looked at before
+	}
+	for i := range t.Operations {
+		if t.Operations[i].ID == watched.ID {
+			w.mu.Lock()
+			w.op = &t.Operations[i]
+			w.mu.Unlock()
+		}
+	}
+}
+
+// redraw is how often times are brought up to date.
+const redraw = 200 * time.Millisecond
+
+func (w *Watcher) draw(events <-chan api.Event) {
+	tick := time.NewTicker(redraw)
+	defer tick.Stop()
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return
+			}
+			w.show.event(e)
+		case now := <-tick.C:
+			w.show.tick(now)
+		}
+	}
+}
