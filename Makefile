@@ -20,9 +20,10 @@ export GOROOT := $(shell $(GO) env GOROOT)
 LDFLAGS := -X gvisor.dev/gvisor/runsc/version.version=$(VERSION)
 SEAM := -overlay=$(OVERLAY)
 
-# Tests that run the built runsc, apart from those that need more of the machine than
-# root: these have a build tag and a target of their own.
+# Tests that run the built runsc. Those that need more of the machine than root have a
+# build tag and a target of their own; vet and lint look at them too.
 SYSTEM_TESTS := ./test/e2e/... ./test/devices/...
+TAGS := vfio,engines
 UNIT_TESTS = $(filter-out $(shell $(GO) list $(SYSTEM_TESTS) 2>/dev/null),$(shell $(GO) list ./...))
 TESTFLAGS ?=
 
@@ -96,7 +97,7 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 # itself, finds the facts cached and says nothing. For the same reason -c=-1, the default:
 # it keeps this cache apart from that of a go vet by hand.
 SEAM_PACKAGES = $(sort $(patsubst seam/_overlay/%/,%,$(dir $(shell find seam/_overlay -name '*.go'))))
-VET = ! $(GO) vet $(BUILD_FLAGS) $(SEAM) -c=-1 $(1) ./... $(SEAM_PACKAGES) 2>&1 | grep -vE '^(\#|-: |vendor/)|\.pb\.go:'
+VET = ! $(GO) vet $(BUILD_FLAGS) $(SEAM) -c=-1 -tags $(TAGS) $(1) ./... $(SEAM_PACKAGES) 2>&1 | grep -vE '^(\#|-: |vendor/)|\.pb\.go:'
 
 .PHONY: vet
 vet: seam ## go vet, on the files of the seam too
@@ -109,7 +110,7 @@ lint: seam lint-tools ## gofmt, go mod tidy, staticcheck, gVisor's checklocks an
 	$(GO) mod tidy -diff
 	$(GO) -C tools mod tidy -diff
 	$(call VET,-vettool=$(CURDIR)/$(BIN)/tools/lint)
-	GOFLAGS=-trimpath $(BIN)/tools/staticcheck ./...
+	GOFLAGS=-trimpath $(BIN)/tools/staticcheck -tags $(TAGS) ./...
 	cd tools && GOFLAGS=-trimpath ../$(BIN)/tools/staticcheck ./...
 
 .PHONY: lint-tools

@@ -46,6 +46,8 @@ var rooms = []room{
 	{dir: "pkg/guest", may: []string{"pkg/tpuwire", "proto/...", protobuf, sys}, neverDeps: []string{gvisor}},
 	{dir: "pkg/sentry/savehook", may: []string{gvisorPkg}, tests: kernelTests},
 	{dir: "pkg/sentry/devices/tpuproxy", may: []string{gvisorPkg, sys, ociSpec}, tests: kernelTests},
+	// Pure logic, shared with the commands.
+	{dir: "pkg/sentry/devices/tpuproxy/remap", may: []string{sys, ociSpec}, neverDeps: []string{gvisor}},
 	{
 		dir: "pkg/sentry/control",
 		may: []string{
@@ -54,6 +56,9 @@ var rooms = []room{
 		},
 		tests: kernelTests,
 	},
+	// Shared with the commands, which know nothing of the kernel.
+	{dir: "pkg/sentry/control/api"},
+	{dir: "pkg/sentry/control/settings"},
 	{
 		dir: "runsc",
 		may: []string{

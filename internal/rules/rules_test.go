@@ -64,7 +64,7 @@ func listPackages(t *testing.T) []Package {
 func overlayPackages(t *testing.T) []Package {
 	t.Helper()
 	var packages []Package
-	for _, path := range goFiles(t, filepath.Join(root, "seam", "_overlay")) {
+	for _, path := range ownFiles(t, filepath.Join(root, "seam", "_overlay"), ".go") {
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func overlayPackages(t *testing.T) []Package {
 // Every package says what it is, those with nothing but tests too.
 func TestPackageComments(t *testing.T) {
 	documented := make(map[string]bool)
-	for _, path := range goFiles(t, root) {
+	for _, path := range ownFiles(t, root, ".go") {
 		if strings.HasPrefix(rel(t, path), "seam/_overlay/") {
 			continue // gVisor's packages, which gVisor documents
 		}
@@ -104,8 +104,8 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// goFiles are all Go files below dir that are ours.
-func goFiles(t *testing.T, dir string) []string {
+// ownFiles are all files below dir with an extension that are not made or fetched.
+func ownFiles(t *testing.T, dir, ext string) []string {
 	t.Helper()
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -115,7 +115,7 @@ func goFiles(t *testing.T, dir string) []string {
 		if d.IsDir() && slices.Contains([]string{"vendor", "testdata", "build", "bin", ".git"}, d.Name()) {
 			return filepath.SkipDir
 		}
-		if d.Type().IsRegular() && filepath.Ext(path) == ".go" {
+		if d.Type().IsRegular() && filepath.Ext(path) == ext {
 			files = append(files, path)
 		}
 		return nil
@@ -147,6 +147,32 @@ func TestVersionHasItsChanges(t *testing.T) {
 	}
 	if !strings.Contains(read(t, "CHANGELOG.md"), "\n"+heading) {
 		t.Errorf("VERSION has %s, and CHANGELOG.md has no heading %q", version, heading)
+	}
+}
+
+// The linters come with a version of gVisor too, whose annotations they have to know.
+func TestToolsHaveTheSameGVisor(t *testing.T) {
+	requirement := regexp.MustCompile(`gvisor\.dev/gvisor (v\S+)`)
+	main, tools := requirement.FindStringSubmatch(read(t, "go.mod")), requirement.FindStringSubmatch(read(t, "tools/go.mod"))
+	if main == nil || tools == nil || main[1] != tools[1] {
+		t.Errorf("go.mod requires gVisor %q, tools/go.mod %q", main, tools)
+	}
+}
+
+// Links between the documents lead somewhere.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#\s]+)`)
+	for _, path := range ownFiles(t, root, ".md") {
+		text := read(t, rel(t, path))
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
+			target := match[1]
+			if strings.Contains(target, "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), filepath.FromSlash(target))); err != nil {
+				t.Errorf("%s links to %s: %v", rel(t, path), target, err)
+			}
+		}
 	}
 }
 
