@@ -41,7 +41,7 @@ var once = sync.OnceValue(func() error {
 	seccheck.Initialize()
 	// Importing gVisor's pkg/sentry/control registers the real table.
 	if _, ok := kernel.LookupSyscallTable(abi.Linux, arch.Host); !ok {
-		kernel.RegisterSyscallTable(&kernel.SyscallTable{OS: abi.Linux, Arch: arch.Host, Table: map[uintptr]kernel.Syscall{}})
+		kernel.RegisterSyscallTable(&kernel.SyscallTable{OS: abi.Linux, Arch: arch.Host, Table: map[uintptr]kernel.Syscall{unix.SYS_EXIT: {Name: "exit", Fn: exit}}})
 	}
 	return usage.Init()
 })
@@ -76,7 +76,7 @@ func boot() (*Kernel, error) {
 	if err := once(); err != nil {
 		return nil, err
 	}
-	k := &kernel.Kernel{Platform: parkedPlatform{}}
+	k := &kernel.Kernel{Platform: newPlatform()}
 	mf, err := newMemoryFile()
 	if err != nil {
 		return nil, err

@@ -1,17 +1,27 @@
 package kerneltest
 
 import (
+	"sync"
+
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/hostarch"
 	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 )
 
 // parkedPlatform is a platform on which guest code does nothing until it is
-// interrupted: enough for tasks to be started, paused, signalled and killed.
-// Whatever would need a real platform reaches the nil interface and panics.
-type parkedPlatform struct{ platform.Platform }
+// interrupted, or told to exit: enough for tasks to be started, paused, signalled
+// and killed. Whatever would need a real platform reaches the nil interface and
+// panics.
+type parkedPlatform struct {
+	platform.Platform
+	contexts *sync.Map // *kernel.Task to *parkedContext
+}
+
+func newPlatform() parkedPlatform { return parkedPlatform{contexts: new(sync.Map)} }
 
 func (parkedPlatform) SupportsAddressSpaceIO() bool  { return false }
 func (parkedPlatform) DetectsCPUPreemption() bool    { return false }
@@ -26,18 +36,26 @@ func (parkedPlatform) PreemptAllCPUs() error         { return nil }
 
 func (parkedPlatform) NewAddressSpace() (platform.AddressSpace, error) { return emptySpace{}, nil }
 
-func (parkedPlatform) NewContext(context.Context) platform.Context {
-	return &parkedContext{wake: make(chan struct{}, 1)}
+func (p parkedPlatform) NewContext(ctx context.Context) platform.Context {
+	c := &parkedContext{wake: make(chan struct{}, 1), exit: make(chan struct{})}
+	p.contexts.Store(kernel.TaskFromContext(ctx), c)
+	return c
 }
 
 type parkedContext struct {
 	platform.Context
 	wake chan struct{}
+	exit chan struct{} // closed when the task is to exit
 }
 
-func (c *parkedContext) Switch(context.Context, platform.MemoryManager, *arch.Context64, int32) (*linux.SignalInfo, hostarch.AccessType, error) {
-	<-c.wake
-	return nil, hostarch.NoAccess, platform.ErrContextInterrupt
+func (c *parkedContext) Switch(_ context.Context, _ platform.MemoryManager, ac *arch.Context64, _ int32) (*linux.SignalInfo, hostarch.AccessType, error) {
+	select {
+	case <-c.wake:
+		return nil, hostarch.NoAccess, platform.ErrContextInterrupt
+	case <-c.exit:
+		ac.Regs.Orig_rax, ac.Regs.Rax, ac.Regs.Rdi = unix.SYS_EXIT, unix.SYS_EXIT, 0
+		return nil, hostarch.NoAccess, nil
+	}
 }
 
 func (c *parkedContext) Interrupt() {

@@ -3,9 +3,11 @@ package kerneltest
 import (
 	"encoding/binary"
 	"testing"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/fspath"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/pipefs"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
@@ -82,6 +84,27 @@ func (k *Kernel) Thread(tb testing.TB, tg *kernel.ThreadGroup, name string, fds 
 		tb.Fatalf("creating thread %q: %v", name, err)
 	}
 	return t
+}
+
+// exit is the system call, for a table of which it is the only one.
+func exit(t *kernel.Task, _ uintptr, _ arch.SyscallArguments) (uintptr, *kernel.SyscallControl, error) {
+	t.PrepareExit(linux.WaitStatusExit(0))
+	return 0, kernel.CtrlDoExit, nil
+}
+
+// Exit makes one thread of a started kernel exit, and returns when it has.
+func (k *Kernel) Exit(tb testing.TB, t *kernel.Task) {
+	tb.Helper()
+	c, ok := k.Platform.(parkedPlatform).contexts.Load(t)
+	if !ok {
+		tb.Fatalf("thread %q was not started", t.Name())
+	}
+	close(c.(*parkedContext).exit)
+	for start := time.Now(); t.ExitState() == kernel.TaskExitNone; time.Sleep(time.Millisecond) {
+		if time.Since(start) > 20*time.Second {
+			tb.Fatalf("thread %q does not exit", t.Name())
+		}
+	}
 }
 
 // A File is an open file of the kernel.

@@ -33,7 +33,7 @@ func Load(tb testing.TB, image []byte) *Kernel {
 	if err := once(); err != nil {
 		tb.Fatal(err)
 	}
-	k := &kernel.Kernel{Platform: parkedPlatform{}}
+	k := &kernel.Kernel{Platform: newPlatform()}
 	mf, err := newMemoryFile()
 	if err != nil {
 		tb.Fatal(err)

@@ -89,6 +89,21 @@ func TestFind_TableOfTheThread(t *testing.T) {
 	w.expectFound(t, "1:4/10 x1")
 }
 
+func TestFind_LeaderHasExited(t *testing.T) {
+	w := newWorld(t)
+	w.k.Process(t, "init", "c1")
+	g := w.guest(t, "a")
+	table := kerneltest.TableOf(g.thread)
+	if err := w.k.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.k.Exit(t, g.tg.Leader())
+	w.expectFound(t, "2:4/5 x1")
+	if got := kerneltest.TableOf(g.thread); got != table {
+		t.Error("the thread's table is another")
+	}
+}
+
 func TestFind_NotARuntime(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
