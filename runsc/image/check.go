@@ -49,9 +49,22 @@ func readHeader(dir string) (*header, error) {
 // A Host is where an image is to be restored.
 type Host struct {
 	Sysfs remap.Sysfs
-	// Specs are those of the containers, by name. Without any, a container may be
-	// given any TPU of the host.
-	Specs map[string]*specs.Spec
+	// Spec is that of the container. It is nil if the container may be given any TPU
+	// of the host.
+	Spec *specs.Spec
+}
+
+// specs are the present ones, by the names that the saved ones have; nil if they are
+// not all known: that of a sandbox's first container says little about the others.
+func (h Host) specs(saved map[string]*specs.Spec) map[string]*specs.Spec {
+	if h.Spec == nil || len(saved) != 1 {
+		return nil
+	}
+	now := map[string]*specs.Spec{}
+	for name := range saved {
+		now[name] = h.Spec
+	}
+	return now
 }
 
 // A Summary is what was saved, and what would take its place.
@@ -109,13 +122,13 @@ func (s *Summary) checkTPUs(head *header, host Host) error {
 	if len(head.tpus) == 0 {
 		return nil
 	}
-	groups := remap.GroupsInSpecs(host.Specs)
+	var groups []uint32
 	var shares map[string]remap.Container
 	var err error
-	if len(host.Specs) == 0 {
-		groups, err = allGroups(host.Sysfs)
+	if now := host.specs(head.specs); now != nil {
+		groups, shares = remap.GroupsInSpecs(now), remap.Shares(head.specs, now)
 	} else {
-		shares = remap.Shares(head.specs, host.Specs)
+		groups, err = allGroups(host.Sysfs)
 	}
 	if err != nil {
 		return fmt.Errorf("listing this host's TPUs: %w", err)

@@ -23,7 +23,12 @@ type Options struct {
 	Always bool
 	// Plain shows lines on a terminal too, where others write to it.
 	Plain bool
+	// FromStart shows what has happened in the sandbox before, too.
+	FromStart bool
 }
+
+// Shows reports whether anything will be shown.
+func (o Options) Shows() bool { return o.display() != nothing{} }
 
 // A Watcher follows what happens in a sandbox.
 type Watcher struct {
@@ -52,6 +57,9 @@ func Watch(c *container.Container, o Options) *Watcher {
 	if err := client.Call(c, api.OpWatch, api.Watch{Begin: true}, &from); err != nil {
 		log.Infof("Watching the sandbox: %v", err)
 		return w
+	}
+	if o.FromStart {
+		from.Sequence = 0
 	}
 	events := make(chan api.Event)
 	w.done.Go(func() { defer close(events); w.follow(ctx, from.Sequence, events) })

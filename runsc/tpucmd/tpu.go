@@ -49,7 +49,9 @@ func (t *TPU) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcomm
 func commander(f *flag.FlagSet) *subcommands.Commander {
 	cdr := subcommands.NewCommander(f, "runsc tpu")
 	cdr.Register(&help{cdr: cdr}, "")
-	for _, c := range []subcommands.Command{} {
+	for _, c := range []subcommands.Command{
+		new(ps), new(state), new(lock), new(unlock), new(check), new(wait), new(trace),
+	} {
 		cdr.Register(c, "")
 	}
 	return cdr

@@ -13,6 +13,7 @@ import (
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/bootargs"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/chrootsys"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/remap"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/savehook"
 )
 
 // setTPUDeviceRemapMetadata records the TPUs that the sandbox has, whether or not one
@@ -37,6 +38,7 @@ func (l *Loader) setTPUDeviceRemapMetadata(saveOpts *state.SaveOpts) error {
 //
 // +checklocks:l.mu
 func (r *restorer) prepareTPURestoreContextLocked(ctx context.Context, l *Loader) (context.Context, error) {
+	savehook.LoadBegins()
 	saved, err := remap.Recorded(r.metadata)
 	if err != nil {
 		return ctx, err
