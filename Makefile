@@ -89,6 +89,48 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 # Targets for machines with more than Go, make and root, or with more time, go here:
 # one block each, with its ## line.
 
+##@ Bazel
+
+# It builds and tests the same with the same go command, and learns the flags, the
+# versions and the list of system tests from here. docs/bazel.md has more.
+BAZEL ?= bazel
+GAZELLE = $(BIN)/tools/gazelle -external=static
+BUILDIFIER = git ls-files -co --exclude-standard WORKSPACE '*.bazel' '*.bzl' | xargs $(BIN)/tools/buildifier
+
+.PHONY: bazel-build
+bazel-build: runsc ## build everything with Bazel, and want the runsc of both builds to be the same
+	$(BAZEL) build //...
+	cmp $(BIN)/runsc build/bazel-bin/runsc/runsc_/runsc
+
+.PHONY: bazel-test
+bazel-test: seam ## the unit and system tests with Bazel; needs root
+	@rm -f build/bazel-events.json
+	@$(BAZEL) test --keep_going --build_event_json_file=build/bazel-events.json //...; \
+		status=$$?; bazel/count.sh build/bazel-events.json && exit $$status
+
+.PHONY: bazel-gazelle
+bazel-gazelle: bazel-tools ## write the BUILD.bazel files anew
+	$(GAZELLE)
+	$(BUILDIFIER) -lint=fix
+
+.PHONY: bazel-check
+bazel-check: bazel-tools ## fail when Gazelle or buildifier would change a file, or Bazel lacks a test
+	$(GAZELLE) -mode=diff
+	$(BUILDIFIER) -mode=check -lint=warn
+	@mkdir -p build
+	@$(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sort >build/go-tests
+	@$(BAZEL) query 'kind(_go_test, //...)' --output=package | sed "s|^|$$($(GO) list -m)/|" | sort >build/bazel-tests
+	@diff build/go-tests build/bazel-tests || { echo 'the packages with tests are not the same for go (<) and for Bazel (>)'; exit 1; }
+
+.PHONY: bazel-tools
+bazel-tools:
+	@$(GO) -C tools build -trimpath -o ../$(BIN)/tools/ github.com/bazelbuild/bazel-gazelle/cmd/gazelle github.com/bazelbuild/buildtools/buildifier
+
+# What Bazel takes from here, for bazel/host.bzl.
+.PHONY: bazel-settings
+bazel-settings:
+	@printf '%s = "%s"\n' BUILD_FLAGS '$(BUILD_FLAGS)' CGO_ENABLED '$(CGO_ENABLED)' LDFLAGS '$(LDFLAGS)' SYSTEM_TESTS '$(SYSTEM_TESTS)'
+
 ##@ Keeping the source in order
 
 # The packages of gVisor that the seam changes are looked at with ours, and what is said
