@@ -29,10 +29,13 @@ type channel struct {
 type line struct {
 	reader *tpuwire.Reader
 	unread int   // requests whose answers have not been read
-	broken error // why the channel cannot be used any more
+	broken error // why no answer can be read any more
+	cut    error // why no request can be written any more
 }
 
-func (l *line) clean() bool { return l.unread == 0 && l.broken == nil && !l.reader.Partial() }
+func (l *line) clean() bool {
+	return l.unread == 0 && l.broken == nil && l.cut == nil && !l.reader.Partial()
+}
 
 // openChannel finds the ends that a control thread's name tells, in that thread's
 // own table.
@@ -97,8 +100,8 @@ const maxStale = 64
 // how many answers it dropped. It does not wait. An error says that the channel
 // cannot be used.
 func (c *channel) drain() (dropped int, err error) {
-	if c.line.broken != nil {
-		return 0, c.line.broken
+	if err := errors.Join(c.line.broken, c.line.cut); err != nil {
+		return 0, fmt.Errorf("the channel to it is lost since an earlier checkpoint: %w", err)
 	}
 	c.responseEnd.wait = nil
 	for {
@@ -118,12 +121,13 @@ func (c *channel) drain() (dropped int, err error) {
 		dropped++
 		c.line.unread = max(0, c.line.unread-1)
 		if dropped > maxStale {
-			return dropped, fmt.Errorf("%w: more than %d answers that nobody asked for are in its response pipe", tpuwire.ErrNotMessage, maxStale)
+			return dropped, c.fail(fmt.Errorf("%w: more than %d answers that nobody asked for are in its response pipe", tpuwire.ErrNotMessage, maxStale))
 		}
 	}
 }
 
-// fail remembers that the channel is lost: where its next frame starts is unknown.
+// fail remembers that no answer can be read any more: where the next frame starts
+// is unknown.
 func (c *channel) fail(err error) error {
 	c.line.broken = err
 	return err

@@ -73,19 +73,9 @@ func (m *member) note(action controlpb.ControlAction, r result, elapsed time.Dur
 // converse writes the request and returns the answer to it, which is nil if none
 // could be read.
 func (m *member) converse(ctx gocontext.Context, action controlpb.ControlAction, limit time.Duration) (*controlpb.ControlResponse, error) {
-	line := m.channel.line
-	if line.broken != nil {
-		return nil, fmt.Errorf("not asked, since the channel to it is lost: %w", line.broken)
-	}
-	if m.exited() {
-		return nil, ErrExited
-	}
-	if line.unread == 0 {
-		dropped, err := m.channel.drain()
-		m.warnDropped(dropped)
-		if err != nil {
-			return nil, err
-		}
+	deaf, err := m.ready(action)
+	if err != nil {
+		return nil, err
 	}
 	request := &controlpb.ControlRequest{
 		Action:      action.Enum(),
@@ -97,7 +87,32 @@ func (m *member) converse(ctx gocontext.Context, action controlpb.ControlAction,
 	if err := m.write(ctx, action, request); err != nil {
 		return nil, err
 	}
+	if deaf {
+		return nil, fmt.Errorf("sent, but its answer cannot be read: %w", m.channel.line.broken)
+	}
 	return m.answerTo(ctx, action)
+}
+
+// ready says why the runtime cannot be asked. What is owed to it is sent even if it
+// is deaf: its answers cannot be read.
+func (m *member) ready(action controlpb.ControlAction) (deaf bool, err error) {
+	line := m.channel.line
+	switch {
+	case m.exited():
+		return false, ErrExited
+	case line.cut != nil:
+		return false, fmt.Errorf("not asked, since its request pipe holds a part of a request: %w", line.cut)
+	case line.broken == nil && line.unread == 0:
+		var dropped int
+		dropped, err = m.channel.drain()
+		m.warnDropped(dropped)
+	case line.broken != nil:
+		err = fmt.Errorf("not asked, since its answers cannot be read: %w", line.broken)
+	}
+	if err != nil && (action == actRestore || action == actUnlock) {
+		return true, nil
+	}
+	return false, err
 }
 
 // answerTo reads the answer to the request that was written last. Answers come in
@@ -154,7 +169,8 @@ func (m *member) write(ctx gocontext.Context, action controlpb.ControlAction, re
 		m.channel.line.unread++
 		return nil
 	case counted.n > 0:
-		return m.channel.fail(fmt.Errorf("request cut off after %d bytes: %w", counted.n, err))
+		m.channel.line.cut = fmt.Errorf("request cut off after %d bytes: %w", counted.n, err)
+		return m.channel.line.cut
 	case errors.Is(err, tpuwire.ErrNoAnswer):
 		return fmt.Errorf("not asked, since it does not read its request pipe: %w", err)
 	}
@@ -217,26 +233,30 @@ func (m *member) resultOf(action controlpb.ControlAction, answer *controlpb.Cont
 		return gone
 	case errors.Is(err, ErrTopology):
 		return acked
-	case action == actCheckpoint && answer != nil && answer.Success != nil:
-		// It says where it is; only what is not known to be attached is detached.
-		switch state {
-		case controlpb.RuntimeState_STATE_RUNNING:
-			return refused
-		case controlpb.RuntimeState_STATE_LOCKED:
-			// Once it is locked, this may be a second answer to LOCK.
-			if m.standing != lockedDetaching || !answer.GetSuccess() {
-				return refused
-			}
-		case controlpb.RuntimeState_STATE_UNSPECIFIED:
-			if !answer.GetSuccess() {
-				return refused
-			}
-		}
-		return unknown
-	case errors.Is(err, tpuwire.ErrRefused), errors.Is(err, ErrWrongState):
+	case action == actCheckpoint && state == controlpb.RuntimeState_STATE_DETACHED:
+		return unknown // whatever it says besides
+	case errors.Is(err, tpuwire.ErrRefused):
 		return refused
 	}
 	return unknown
+}
+
+// inDoubt reports whether a CHECKPOINT may have been carried out, and the runtime
+// can be asked for its state.
+func (m *member) inDoubt() bool {
+	line := m.channel.line
+	return (m.standing == detaching || m.standing == lockedDetaching) && line.clean() && !m.exited()
+}
+
+// settleDoubt takes the state that the runtime has told for what became of its
+// CHECKPOINT.
+func (m *member) settleDoubt() {
+	switch m.state {
+	case controlpb.RuntimeState_STATE_RUNNING, controlpb.RuntimeState_STATE_LOCKED:
+		m.standing = m.standing.after(actCheckpoint, refused)
+	case controlpb.RuntimeState_STATE_DETACHED:
+		m.standing = m.standing.after(actCheckpoint, acked)
+	}
 }
 
 type countingWriter struct {

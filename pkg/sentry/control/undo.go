@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
@@ -21,10 +22,39 @@ func (p *Plane) undo(k *kernel.Kernel, members []*member) error {
 	if len(touched) == 0 {
 		return nil
 	}
+	p.clearUp(k, touched)
 	bad, errs := p.giveBack(k, startClock(), members)
 	note := describeUndo(touched, bad, errs)
 	log.Warningf("tpu: the checkpoint failed; %v", note)
 	return note
+}
+
+// askLimit is how long a runtime may take to tell its state, before it is treated
+// as one that may be detached.
+const askLimit = 10 * time.Second
+
+// clearUp asks those for their state whose answer to CHECKPOINT did not tell what
+// became of it: a RESTORE to one that is not detached would make it unusable.
+func (p *Plane) clearUp(k *kernel.Kernel, members []*member) {
+	var some []*member
+	for _, m := range members {
+		if m.inDoubt() {
+			m.state = controlpb.RuntimeState_STATE_UNSPECIFIED
+			some = append(some, m)
+		}
+	}
+	limits := make([]time.Duration, len(some))
+	for i, m := range some {
+		limits[i] = m.settings.CheckpointLimit
+		m.settings.CheckpointLimit = min(askLimit, limits[i])
+	}
+	errs := p.round(k, startClock(), actGetState, some)
+	for i, m := range some {
+		m.settings.CheckpointLimit = limits[i]
+		if errs[i] == nil {
+			m.settleDoubt()
+		}
+	}
 }
 
 // giveBack sends what is owed, in rounds: first RESTORE, then UNLOCK. It returns
