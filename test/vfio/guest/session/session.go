@@ -258,10 +258,13 @@ func (s *Session) Status() map[string]string {
 	out := make(map[string]string)
 	_, _, err := vfio.Info(s.Device)
 	out["device"] = word(err)
-	_, err = unix.Pread(s.Device, make([]byte, 4), 0)
+	_, err = unix.Pread(s.Device, make([]byte, 8), 0)
 	out["device read"] = word(err)
-	_, err = unix.Mmap(s.Device, 0, page, unix.PROT_READ, unix.MAP_SHARED)
+	m, err := unix.Mmap(s.Device, 0, page, unix.PROT_READ, unix.MAP_SHARED)
 	out["device mmap"] = word(err)
+	if err == nil {
+		unix.Munmap(m)
+	}
 	out["registers"] = word(touch(func() {
 		if load(s.registers, chip.ID) != chip.Magic {
 			panic("not the device's")

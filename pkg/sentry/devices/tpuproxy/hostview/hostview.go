@@ -1,7 +1,8 @@
 // Package hostview gives the sandbox's own process a view of the host that gVisor can
 // make its chroot from. gVisor takes every name in /dev/vfio for an IOMMU group of
 // TPUs: it refuses to start where there is anything else, such as the directory
-// devices, and panics on a group with a device that it does not know.
+// devices, and panics on a group with a device that it does not know. It also shows
+// every TPU of the host to a sandbox that has been given one.
 //
 // What is mounted here lies in the mount namespace of that process, which leaves all
 // of it behind when it moves into its chroot.
@@ -34,7 +35,7 @@ func Prepare(args []string) error {
 	if !makesChroot(args) {
 		return nil
 	}
-	v, err := plan("")
+	v, err := plan("", givenTo(args))
 	if err != nil {
 		return fmt.Errorf("looking for the host's TPUs: %w", err)
 	}
@@ -64,12 +65,15 @@ type view struct {
 	names    []string // in /dev/vfio
 	hidden   []string // there too, but not to be seen
 	disguise []string // folders in sysfs of devices that share a group with a TPU
+	veil     []string // those of TPUs that are not to be seen
+	members  []string // those of all devices in the groups that are
 }
 
-func (v *view) asItIs() bool { return len(v.hidden)+len(v.disguise) == 0 }
+func (v *view) asItIs() bool { return len(v.hidden)+len(v.disguise)+len(v.veil) == 0 }
 
-// plan looks at the host below root.
-func plan(root string) (*view, error) {
+// plan looks at the host below root, for a sandbox that is given these groups; nil
+// stands for all.
+func plan(root string, given []uint32) (*view, error) {
 	entries, err := os.ReadDir(root + vfioDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return new(view), nil
@@ -83,23 +87,48 @@ func plan(root string) (*view, error) {
 			v.names = append(v.names, container)
 			continue
 		}
-		others, ok, err := membersOf(root, e.Name())
+		members, ok, err := membersOf(root, e.Name())
 		if err != nil {
 			return nil, err
 		}
-		if !ok {
+		if !ok || !isGiven(e.Name(), given) {
 			v.hidden = append(v.hidden, e.Name())
 			continue
 		}
 		v.names = append(v.names, e.Name())
-		v.disguise = append(v.disguise, others...)
+		v.members = append(v.members, members...)
 	}
-	return v, nil
+	return v, v.change(root)
 }
 
-// membersOf looks at the IOMMU group with that name. ok means that there is a TPU in
-// it; others are the folders of those devices that gVisor would leave out.
-func membersOf(root, name string) (others []string, ok bool, err error) {
+// change finds the devices that gVisor would take for what they are not to be.
+func (v *view) change(root string) error {
+	if len(v.names) == 0 {
+		return nil
+	}
+	devices, err := filepath.Glob(root + "/sys/bus/pci/devices/*")
+	if err != nil {
+		return err
+	}
+	for _, link := range devices {
+		dir, err := filepath.EvalSymlinks(link)
+		if err != nil {
+			return err
+		}
+		taken := attribute(dir, "vendor") == googleVendor && slices.Contains(knownToChroot, attribute(dir, "device"))
+		switch member := slices.Contains(v.members, dir); {
+		case member && !taken:
+			v.disguise = append(v.disguise, dir)
+		case taken && !member:
+			v.veil = append(v.veil, dir)
+		}
+	}
+	return nil
+}
+
+// membersOf gives the folders of the devices in the IOMMU group with that name. ok
+// means that there is a TPU among them.
+func membersOf(root, name string) (dirs []string, ok bool, err error) {
 	if _, number := remap.GroupOfNode(vfioDir + "/" + name); !number {
 		return nil, false, nil
 	}
@@ -112,13 +141,15 @@ func membersOf(root, name string) (others []string, ok bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		vendor, device := attribute(dir, "vendor"), attribute(dir, "device")
-		ok = ok || isTPU(vendor, device)
-		if vendor != googleVendor || !slices.Contains(knownToChroot, device) {
-			others = append(others, dir)
-		}
+		dirs = append(dirs, dir)
+		ok = ok || isTPU(attribute(dir, "vendor"), attribute(dir, "device"))
 	}
-	return others, ok, nil
+	return dirs, ok, nil
+}
+
+func isGiven(name string, given []uint32) bool {
+	group, _ := remap.GroupOfNode(vfioDir + "/" + name)
+	return given == nil || slices.Contains(given, group)
 }
 
 const googleVendor = "0x1ae0"
@@ -145,9 +176,9 @@ func attribute(dir, name string) string {
 }
 
 // mount puts a /dev/vfio of names alone over the host's: the names are all that is
-// looked at here. The devices to disguise get the ids of a TPU, so that gVisor takes
-// their folders into the chroot. It binds these without what is mounted in them, and
-// so the sandbox sees the real ids.
+// looked at here. gVisor takes those PCI devices into the chroot that have a TPU's ids,
+// so the ones in disguise get such ids, and the veiled ones lose theirs. It binds their
+// folders without what is mounted in them, and so the sandbox sees the real ids.
 func (v *view) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("keeping the mounts private: %w", err)
@@ -156,7 +187,11 @@ func (v *view) mount() error {
 	if err := unix.Mount("tpuvisor-view", vfioDir, "tmpfs", flags, "mode=0755,size=64k"); err != nil {
 		return fmt.Errorf("mounting a tmpfs: %w", err)
 	}
-	if err := v.putOn(); err != nil {
+	if err := errors.Join(
+		cover(v.disguise, "vendor", googleVendor),
+		cover(v.disguise, "device", knownToChroot[0]),
+		cover(v.veil, "device", "0x0000"),
+	); err != nil {
 		return err
 	}
 	for _, name := range v.names {
@@ -167,25 +202,20 @@ func (v *view) mount() error {
 	return nil
 }
 
-// putOn disguises the devices. The files are of the tmpfs, and only their names are
-// removed again.
-func (v *view) putOn() error {
-	if len(v.disguise) == 0 {
+// cover puts another text over one attribute of some devices. The text is in a file of
+// the tmpfs, of which only the name is removed again.
+func cover(dirs []string, name, text string) error {
+	if len(dirs) == 0 {
 		return nil
 	}
-	for name, text := range map[string]string{"vendor": googleVendor, "device": knownToChroot[0]} {
-		mask := filepath.Join(vfioDir, name)
-		if err := os.WriteFile(mask, []byte(text+"\n"), 0o444); err != nil {
-			return err
-		}
-		for _, dir := range v.disguise {
-			if err := unix.Mount(mask, filepath.Join(dir, name), "", unix.MS_BIND, ""); err != nil {
-				return fmt.Errorf("covering %s: %w", filepath.Join(dir, name), err)
-			}
-		}
-		if err := os.Remove(mask); err != nil {
-			return err
+	file := filepath.Join(vfioDir, name)
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o444); err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := unix.Mount(file, filepath.Join(dir, name), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("covering %s: %w", filepath.Join(dir, name), err)
 		}
 	}
-	return nil
+	return os.Remove(file)
 }
