@@ -37,10 +37,14 @@ type Machine struct {
 	// turn is held while a request is dealt with, and taken before mu.
 	turn sync.Mutex
 
-	mu      sync.Mutex
-	state   controlpb.RuntimeState
-	before  controlpb.RuntimeState // what CHECKPOINT found, while detached
-	gate    gate
+	mu sync.Mutex
+	// +checklocks:mu
+	state controlpb.RuntimeState
+	// +checklocks:mu
+	before controlpb.RuntimeState // what CHECKPOINT found, while detached
+	// +checklocks:mu
+	gate gate
+	// +checklocks:mu
 	changed chan struct{} // closed, and made anew, when anything here changes
 }
 
@@ -156,13 +160,17 @@ func (m *Machine) become(state controlpb.RuntimeState) {
 }
 
 // enter is become for callers that hold m.mu.
+//
+// +checklocks:m.mu
 func (m *Machine) enter(state controlpb.RuntimeState) {
 	m.state = state
 	m.gate.follow(state)
 	m.notify()
 }
 
-// notify wakes everyone who waits for a change. The caller holds m.mu.
+// notify wakes everyone who waits for a change.
+//
+// +checklocks:m.mu
 func (m *Machine) notify() {
 	close(m.changed)
 	m.changed = make(chan struct{})

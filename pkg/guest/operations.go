@@ -93,8 +93,10 @@ func (m *Machine) end() {
 	m.notify()
 }
 
-// wait returns when something has changed, or ctx has ended. The caller holds m.mu,
-// which is given up meanwhile.
+// wait returns when something has changed, or ctx has ended. m.mu is given up
+// meanwhile.
+//
+// +checklocks:m.mu
 func (m *Machine) wait(ctx context.Context) error {
 	changed := m.changed
 	m.mu.Unlock()

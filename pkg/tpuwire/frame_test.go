@@ -59,7 +59,7 @@ func wantKind(t *testing.T, err, kind error) {
 		t.Fatalf("error %v, want kind %v", err, kind)
 	}
 	for _, other := range []error{ErrTooLarge, ErrTruncated, ErrNotMessage, ErrNoAnswer, ErrClosed, ErrRefused} {
-		if other != kind && errors.Is(err, other) {
+		if !errors.Is(other, kind) && errors.Is(err, other) {
 			t.Fatalf("error %v is of kind %v, and of %v too", err, kind, other)
 		}
 	}
