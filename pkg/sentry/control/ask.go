@@ -10,6 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel/pipe"
 
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control/api"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/control/settings"
 	"tpuvisor.dev/tpuvisor/pkg/tpuwire"
 	"tpuvisor.dev/tpuvisor/proto/controlpb"
 )
@@ -33,9 +34,9 @@ func sortedRuntimes(all []api.Runtime) []api.Runtime {
 	return all
 }
 
-// together finds the runtimes and calls f with them, which may ask them anything
-// but to let go of their TPUs or to take them back.
-func (p *Plane) together(k *kernel.Kernel, f func(s *survey) error) error {
+// together finds the runtimes with find and calls f with them, which may ask them
+// anything but to let go of their TPUs or to take them back.
+func (p *Plane) together(k *kernel.Kernel, find func(*kernel.Kernel) (*survey, error), f func(s *survey) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -44,7 +45,7 @@ func (p *Plane) together(k *kernel.Kernel, f func(s *survey) error) error {
 	case recordPending(k):
 		return errDetached
 	}
-	s, err := p.survey(k)
+	s, err := find(k)
 	if err != nil {
 		return err
 	}
@@ -62,11 +63,24 @@ func (p *Plane) together(k *kernel.Kernel, f func(s *survey) error) error {
 	return f(s)
 }
 
+// whoever finds the runtimes there are, whatever else holds a TPU.
+func (p *Plane) whoever(k *kernel.Kernel) (*survey, error) {
+	s := &survey{holders: findHolders(k)}
+	var err error
+	if s.runtimes, err = findRuntimes(k, s.holders); err != nil {
+		return nil, err
+	}
+	for _, r := range s.runtimes {
+		s.members = append(s.members, &member{runtime: r, settings: settings.Default(), notes: p.note})
+	}
+	return s, nil
+}
+
 // states asks each runtime for its state, and returns what each answered. The error
 // is that none could be asked.
 func (p *Plane) states(k *kernel.Kernel, limit time.Duration) ([]api.RuntimeState, error) {
 	var all []api.RuntimeState
-	err := p.together(k, func(s *survey) error {
+	err := p.together(k, p.whoever, func(s *survey) error {
 		took := make([]time.Duration, len(s.members))
 		for i, m := range s.members {
 			m.settings.CheckpointLimit = limit
@@ -98,7 +112,7 @@ type lockedRuntime struct {
 // them fails, those that were locked now are unlocked again.
 func (p *Plane) lockAll(k *kernel.Kernel) ([]lockedRuntime, error) {
 	var all []lockedRuntime
-	err := p.together(k, func(s *survey) error {
+	err := p.together(k, p.survey, func(s *survey) error {
 		var free []*member
 		for _, m := range s.members {
 			if m.found != controlpb.RuntimeState_STATE_LOCKED {
@@ -120,7 +134,7 @@ func (p *Plane) lockAll(k *kernel.Kernel) ([]lockedRuntime, error) {
 
 // unlockAll unlocks those that the lease holds.
 func (p *Plane) unlockAll(k *kernel.Kernel) error {
-	return p.together(k, func(s *survey) error {
+	return p.together(k, p.survey, func(s *survey) error {
 		var held []*member
 		for _, m := range s.members {
 			if m.found == controlpb.RuntimeState_STATE_LOCKED {

@@ -29,7 +29,7 @@ const (
 type operation struct {
 	api.Operation
 	open     map[int32]int  // the step under way of each thread, by index
-	members  map[int32]bool // the threads that were asked anything
+	members  map[int32]bool // the threads that were asked anything; true: to stop their work
 	undoFrom int            // the first step of the undo, or -1
 }
 
@@ -170,15 +170,21 @@ func (d *Desk) observe(e Event) {
 	if op == nil {
 		return
 	}
-	if op.Kind == api.KindCheckpoint && (e.Action == actRestore || e.Action == actUnlock) {
-		if phase := op.phase(); phase == api.PhaseDetach || phase == api.PhaseSave {
-			d.enter(op, api.PhaseUndo)
-		}
+	if op.undoneBy(e) {
+		d.enter(op, api.PhaseUndo)
 	}
 	d.learn(e)
 	if step := op.note(e); step != nil {
 		d.emit(op, api.Event{Phase: op.phase(), Step: step, Ended: !step.End.IsZero(), Error: step.Error})
 	}
+}
+
+// undoneBy reports whether an event shows that a checkpoint is being undone.
+func (op *operation) undoneBy(e Event) bool {
+	if phase := op.phase(); op.Kind != api.KindCheckpoint || phase != api.PhaseDetach && phase != api.PhaseSave {
+		return false
+	}
+	return e.Action == actRestore || e.Action == actUnlock || e.Action == actGetState && op.members[e.TID]
 }
 
 func (d *Desk) learn(e Event) {
@@ -200,7 +206,7 @@ func (d *Desk) learn(e Event) {
 // note makes a step of an event, or ends the one that it belongs to, and returns a
 // copy of it.
 func (op *operation) note(e Event) *api.Step {
-	op.members[e.TID] = true
+	op.members[e.TID] = op.members[e.TID] || e.Action == actLock || e.Action == actCheckpoint
 	i, open := op.open[e.TID]
 	if !open || op.Steps[i].Action != tpuwire.ActionName(e.Action) {
 		if len(op.Steps) == maxSteps {

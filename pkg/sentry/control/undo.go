@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 
 	"tpuvisor.dev/tpuvisor/proto/controlpb"
@@ -24,9 +23,7 @@ func (p *Plane) undo(k *kernel.Kernel, members []*member) error {
 	}
 	p.clearUp(k, touched)
 	bad, errs := p.giveBack(k, startClock(), members)
-	note := describeUndo(touched, bad, errs)
-	log.Warningf("tpu: the checkpoint failed; %v", note)
-	return note
+	return describeUndo(touched, bad, errs)
 }
 
 // askLimit is how long a runtime may take to tell its state, before it is treated
