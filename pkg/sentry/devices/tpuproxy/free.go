@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/devutil"
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
-	"gvisor.dev/gvisor/pkg/sentry/devices/tpuproxy/vfio"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/chrootsys"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/laid"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/remap"
 )
 
@@ -78,7 +78,7 @@ func groupOpeners(k *kernel.Kernel) (map[uint32]opener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the sandbox's TPUs: %w", err)
 	}
-	own := vfio.OpenGroups(k.VFS())
+	own := laid.VFIO.OpenGroups(k.VFS())
 	tpus := slices.DeleteFunc(inventory.Groups(), func(g uint32) bool { return slices.Contains(own, g) })
 	openers := make(map[uint32]opener)
 	for name, spec := range all {

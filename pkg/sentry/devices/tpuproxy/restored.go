@@ -11,13 +11,13 @@ import (
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/fspath"
 	"gvisor.dev/gvisor/pkg/log"
-	"gvisor.dev/gvisor/pkg/sentry/devices/tpuproxy/vfio"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/dev"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/sys"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 
+	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/laid"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/remap"
 )
 
@@ -26,7 +26,7 @@ import (
 // that was not restored, or that had no TPU. It is called once, when the kernel has
 // been loaded and before any runtime is asked to restore; tasks may be running.
 func AfterRestore(k *kernel.Kernel) error {
-	plan := vfio.RestorePlan()
+	plan := laid.VFIO.RestorePlan()
 	if plan == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (r *refresh) nodes(mnt *vfs.Mount) error {
 
 // makeNode makes the node of a group like another one, of which it has stat.
 func (r *refresh) makeNode(mnt *vfs.Mount, group uint32, stat linux.Statx) error {
-	minor, err := vfio.AddGroup(r.fs, stat.RdevMajor, group)
+	minor, err := laid.VFIO.AddGroup(r.fs, stat.RdevMajor, group)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (r *refresh) list(mnt *vfs.Mount) ([]node, error) {
 			continue
 		}
 		var ok bool
-		if n.group, ok = vfio.GroupOfNode(r.fs, n.stat.RdevMajor, n.stat.RdevMinor); ok {
+		if n.group, ok = laid.VFIO.GroupOfNode(r.fs, n.stat.RdevMajor, n.stat.RdevMinor); ok {
 			nodes = append(nodes, n)
 		}
 	}

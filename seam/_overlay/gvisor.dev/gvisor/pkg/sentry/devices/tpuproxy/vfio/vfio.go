@@ -19,6 +19,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sync"
 	"gvisor.dev/gvisor/pkg/waiter"
 
+	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/laid"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/devices/tpuproxy/remap"
 )
 
@@ -29,6 +30,13 @@ const (
 	dirName       = "vfio"
 	containerPath = dirName + "/vfio"
 )
+
+func init() {
+	laid.VFIO.OpenGroups = OpenGroups
+	laid.VFIO.RestorePlan = RestorePlan
+	laid.VFIO.GroupOfNode = GroupOfNode
+	laid.VFIO.AddGroup = AddGroup
+}
 
 // tpuproxy is what the devices of one kernel share: which of their files are open.
 type tpuproxy struct {
