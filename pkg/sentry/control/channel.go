@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/pipe"
@@ -148,9 +149,7 @@ func (m memory) recall(runtimes []*runtime) {
 		}
 	}
 	clear(m)
-	for p, l := range left {
-		m[p] = l
-	}
+	maps.Copy(m, left)
 }
 
 // keep remembers the channels that need it.

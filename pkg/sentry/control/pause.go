@@ -10,8 +10,10 @@ import (
 // A pauseGuard lets a paused sandbox run for the length of an exchange, since a
 // paused runtime cannot answer, and pauses it again afterwards as often as it was.
 type pauseGuard struct {
-	mu   sync.Mutex
-	on   bool
+	mu sync.Mutex
+	// +checklocks:mu
+	on bool
+	// +checklocks:mu
 	owed int
 }
 

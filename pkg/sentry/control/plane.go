@@ -115,6 +115,8 @@ func (p *Plane) pending(k *kernel.Kernel) bool {
 
 // mayBePending is pending for who must not wait for an operation: while there is
 // one, something may be owed.
+//
+// +checklocksignore
 func (p *Plane) mayBePending(k *kernel.Kernel) bool {
 	if !p.mu.TryLock() {
 		return true

@@ -28,8 +28,10 @@ type attempt struct {
 	exec    *kernel.SaveRestoreExecConfig
 	done    chan struct{}
 
-	mu    sync.Mutex
-	keys  []any
+	mu sync.Mutex
+	// +checklocks:mu
+	keys []any
+	// +checklocks:mu
 	ended bool
 }
 

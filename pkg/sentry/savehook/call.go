@@ -29,6 +29,7 @@ type Handler func(k *kernel.Kernel, args json.RawMessage) (result any, err error
 
 var handlers struct {
 	mu sync.Mutex
+	// +checklocks:mu
 	by map[string]Handler
 }
 

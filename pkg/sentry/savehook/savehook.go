@@ -51,8 +51,10 @@ var ErrBusy = errors.New("another checkpoint of this sandbox is under way")
 
 // A Registry holds callbacks and the attempt under way. The zero value is ready.
 type Registry struct {
-	mu      sync.Mutex
-	hooks   []Hooks
+	mu sync.Mutex
+	// +checklocks:mu
+	hooks []Hooks
+	// +checklocks:mu
 	current *attempt
 }
 

@@ -143,7 +143,9 @@ func TestOthersOutcomesAreNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.take()
+	r.mu.Lock()
 	a := r.current
+	r.mu.Unlock()
 	for i := range 4 * spareWaiters {
 		other := make(chan struct{})
 		go func() {
