@@ -89,6 +89,10 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 # Targets for machines with more than Go, make and root, or with more time, go here:
 # one block each, with its ## line.
 
+.PHONY: test-engines
+test-engines: runsc ## Docker, containerd and Podman with the built runsc; needs root and their packages
+	$(GO) test $(BUILD_FLAGS) -tags engines -count=1 -timeout 20m $(TESTFLAGS) ./test/engines/...
+
 ##@ Bazel
 
 # It builds and tests the same with the same go command, and learns the flags, the
