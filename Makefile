@@ -143,11 +143,12 @@ bazel-settings:
 # itself, finds the facts cached and says nothing. For the same reason -c=-1, the default:
 # it keeps this cache apart from that of a go vet by hand.
 SEAM_PACKAGES = $(sort $(patsubst seam/_overlay/%/,%,$(dir $(shell find seam/_overlay -name '*.go'))))
-VET = ! $(GO) vet $(BUILD_FLAGS) $(SEAM) -c=-1 -tags $(TAGS) $(1) ./... $(SEAM_PACKAGES) 2>&1 | grep -vE '^(\#|-: |vendor/)|\.pb\.go:'
+VET = ! $(GO) vet $(BUILD_FLAGS) $(SEAM) -c=-1 -tags $(TAGS) $(1) ./... $(SEAM_PACKAGES) 2>&1 | grep -vE '^(\#|-: )|(^|/)vendor/|\.pb\.go:'
 
 .PHONY: vet
 vet: seam ## go vet, on the files of the seam too
 	$(call VET)
+	$(GO) -C tools vet ./...
 
 .PHONY: lint
 lint: seam lint-tools ## gofmt, go mod tidy, staticcheck, gVisor's checklocks and other analyzers
