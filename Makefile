@@ -103,13 +103,13 @@ BUILDIFIER = git ls-files -co --exclude-standard WORKSPACE '*.bazel' '*.bzl' | x
 
 .PHONY: bazel-build
 bazel-build: runsc ## build everything with Bazel, and want the runsc of both builds to be the same
-	$(BAZEL) build //...
+	$(BAZEL) build --jobs=2 //...
 	cmp $(BIN)/runsc build/bazel-bin/runsc/runsc_/runsc
 
 .PHONY: bazel-test
 bazel-test: seam ## the unit and system tests with Bazel; needs root
 	@rm -f build/bazel-events.json
-	@$(BAZEL) test --keep_going --build_event_json_file=build/bazel-events.json //...; \
+	@$(BAZEL) test --jobs=2 --keep_going --build_event_json_file=build/bazel-events.json //...; \
 		status=$$?; bazel/count.sh build/bazel-events.json && exit $$status
 
 .PHONY: bazel-gazelle

@@ -215,6 +215,7 @@ def go_test(name, in_tree = False, tags = [], **kwargs):
         tags = tags + ["exclusive"]
         kwargs.setdefault("size", "large")
         kwargs.setdefault("programs", {"//runsc": "TPUVISOR_RUNSC"})
+    kwargs.setdefault("ldflags", "-s -w")  # as `go test` links
     if in_tree:
         tags = tags + ["external", "local", "no-sandbox"]
     _go_test(name = name, in_tree = in_tree, tags = tags, **kwargs)

@@ -1,7 +1,8 @@
 """What the build takes from outside of Bazel.
 
 Both repositories ask the Makefile, which is where the project's flags and its way to
-the vendored tree are written down, and do so anew when one of _WATCHED changes.
+the vendored tree are written down, and do so anew when one of _WATCHED changes or, for
+the vendored tree, its list of packages.
 """
 
 _WATCHED = [
@@ -57,7 +58,8 @@ def _packages(modules_txt):
 
 def _vendor_impl(rctx):
     _run(rctx, ["make", "-s", "seam"])
-    tree = _root(rctx).get_child("vendor")
+    modules_txt = rctx.path(Label("@tpuvisor//:vendor/modules.txt"))
+    tree = modules_txt.dirname
     rctx.symlink(tree, "tree")
     rctx.file("BUILD.bazel", "\n".join([
         'load("@tpuvisor//bazel:vendored.bzl", "vendored_package")',
@@ -65,7 +67,7 @@ def _vendor_impl(rctx):
         'exports_files(["tree"])',
     ] + [
         "vendored_package(name = %r)" % package
-        for package in _packages(rctx.read(tree.get_child("modules.txt")))
+        for package in _packages(rctx.read(modules_txt))
     ]) + "\n")
 
 vendor = repository_rule(
