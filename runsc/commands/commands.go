@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"maps"
 
 	"github.com/google/subcommands"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -70,9 +71,7 @@ func All() (map[util.SubCommand]string, []subcommands.Command) {
 	for _, c := range internals {
 		all[c] = forInternal
 	}
-	for c, group := range alias.Commands() {
-		all[c] = group
-	}
+	maps.Copy(all, alias.Commands())
 	return all, []subcommands.Command{new(cmd.Platforms), new(cmd.Syscalls)}
 }
 

@@ -85,9 +85,3 @@ func (p *place) follow(name string, words ...string) string {
 	}
 	return p.do(b.text, words...)
 }
-
-// tryFollow is follow for commands that may fail.
-func (p *place) tryFollow(name string, words ...string) (string, error) {
-	p.t.Helper()
-	return p.try(p.t.Context(), guide.block(p.t, name).text, words...)
-}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -218,7 +219,7 @@ func (s *Server) access(m *message) ([]byte, error) {
 	if m.command == cmdRead {
 		data := make([]byte, n)
 		s.device.Read(region, offset, data)
-		return append(head[:len(head):len(head)], data...), nil
+		return append(slices.Clip(head), data...), nil
 	}
 	if uint64(len(m.body)) < uint64(len(head))+n {
 		return nil, unix.EINVAL

@@ -2,6 +2,7 @@ package vfiouser
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -44,7 +45,6 @@ var le = binary.LittleEndian
 type message struct {
 	id, command uint16
 	flags       uint32
-	errno       uint32
 	body        []byte
 	fds         []int
 }
@@ -119,10 +119,8 @@ func (s *stream) reply(m *message, body []byte, fd int, err error) error {
 	}
 	flags, errno := uint32(flagReply), uint32(0)
 	if err != nil {
-		number, ok := err.(syscall.Errno)
-		if !ok {
-			number = syscall.EINVAL
-		}
+		number := syscall.EINVAL
+		errors.As(err, &number)
 		flags, errno, body = flags|flagError, uint32(number), nil
 	}
 	b := le.AppendUint16(nil, m.id)

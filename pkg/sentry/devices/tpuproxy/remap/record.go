@@ -19,7 +19,7 @@ type recorded struct {
 func (inv Inventory) Encode() (string, error) {
 	out := make([]recorded, len(inv))
 	for i, d := range inv {
-		out[i] = recorded{Address: d.Address, Group: d.Group, ID: d.ID}
+		out[i] = recorded(d)
 	}
 	text, err := json.Marshal(out)
 	return string(text), err
@@ -33,7 +33,7 @@ func Decode(text string) (Inventory, error) {
 	}
 	inv := make(Inventory, len(in))
 	for i, r := range in {
-		inv[i] = Device{Address: r.Address, Group: r.Group, ID: r.ID}
+		inv[i] = Device(r)
 	}
 	inv.sort()
 	return inv, nil
