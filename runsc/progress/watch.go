@@ -82,12 +82,33 @@ func (o Options) display() display {
 // watched, with all its steps; nil if there was none.
 func (w *Watcher) Stop() *api.Operation {
 	w.look() // while the sandbox is still there, this is the end of it
-	w.cancel()
-	w.done.Wait()
+	w.finish()
 	w.show.end()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.op
+}
+
+// endTime is how long the end of the operation is waited for, which is on its way
+// when the command is done. A call that is cut off is a line in the sandbox's log.
+const endTime = 500 * time.Millisecond
+
+func (w *Watcher) finish() {
+	w.mu.Lock()
+	begun := w.op != nil
+	w.mu.Unlock()
+	done := make(chan struct{})
+	go func() { w.done.Wait(); close(done) }()
+	late := time.NewTimer(endTime)
+	defer late.Stop()
+	if begun {
+		select {
+		case <-done:
+		case <-late.C:
+		}
+	}
+	w.cancel()
+	<-done
 }
 
 // follow passes events on. The sandbox waits with the save until it is asked again
@@ -107,8 +128,18 @@ func (w *Watcher) follow(ctx context.Context, after uint64, to chan<- api.Event)
 				w.note(e)
 			}
 			to <- e
+			if w.ended(e) {
+				return
+			}
 		}
 	}
+}
+
+// ended reports whether an event is the end of the operation that is watched.
+func (w *Watcher) ended(e api.Event) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.op != nil && e.Operation == w.op.ID && e.Phase == "" && e.Ended
 }
 
 // note makes the operation that begins the one that is watched.

@@ -268,7 +268,7 @@ func (d *Desk) noteLoad(op *operation) {
 	defer d.mu.Unlock()
 	op.Phases = append([]api.Phase{{Name: api.PhaseLoad, Start: began, End: op.Start}}, op.Phases...)
 	op.Start = began
-	metricPhases.AddSample(op.Phases[1].Start.Sub(began).Nanoseconds(), phaseField(api.PhaseLoad))
+	countPhase(api.PhaseLoad, op.Phases[1].Start.Sub(began))
 }
 
 // underWay returns the operation under way, if it is of that kind.

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/sentry/kernel"
+
+	"tpuvisor.dev/tpuvisor/internal/kerneltest"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control/api"
 	"tpuvisor.dev/tpuvisor/pkg/sentry/savehook"
 	"tpuvisor.dev/tpuvisor/proto/controlpb"
@@ -429,6 +432,16 @@ func TestPS(t *testing.T) {
 		g.play(ok)
 		mustAsk[[]api.RuntimeState](t, f, api.OpState, nil) // loose has no runtime
 	})
+	// One that has let go is shown, too.
+	table := kerneltest.TableOf(g.tg.Leader())
+	file := table.Remove(f.k.Ctx, deviceFD)
+	if got := mustAsk[[]api.Process](t, f, api.OpPS, nil); len(got) != 2 || len(got[1].Threads) != 1 || len(got[1].Devices) != 0 {
+		t.Errorf("with one that has let go: %+v", got)
+	}
+	if _, err := table.NewFDAt(f.k.Ctx, deviceFD, file, kernel.FDFlags{}); err != nil {
+		t.Fatal(err)
+	}
+	file.DecRef(f.k.Ctx)
 	got := mustAsk[[]api.Process](t, f, api.OpPS, nil)
 	if len(got) != 2 {
 		t.Fatalf("got %+v", got)

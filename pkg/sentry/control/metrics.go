@@ -1,6 +1,8 @@
 package control
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/metric"
@@ -23,10 +25,21 @@ var (
 		Description: "Number of requests to TPU runtimes that have ended.",
 		Fields:      []metric.Field{metric.NewField("action", actionFields.all...), metric.NewField("result", resultFields.all...)},
 	})
-	metricPhases = metric.MustCreateNewTimerMetric("/tpu/phases",
-		metric.NewExponentialBucketer(24, uint64(time.Millisecond), float64(time.Millisecond), 1.9),
-		"Time that the phases of operations on the sandbox's TPUs have taken.",
-		metric.NewField("phase", phaseFields.all...))
+	metricPhaseBucket = metric.MustCreateNewUint64Metric("/tpu/phase_milliseconds_bucket", metric.Uint64Metadata{
+		Cumulative:  true,
+		Description: "Number of phases of operations on the sandbox's TPUs that took no more than le milliseconds.",
+		Fields:      []metric.Field{metric.NewField("phase", phaseFields.all...), metric.NewField("le", bucketFields()...)},
+	})
+	metricPhaseSum = metric.MustCreateNewUint64Metric("/tpu/phase_milliseconds_sum", metric.Uint64Metadata{
+		Cumulative:  true,
+		Description: "Time in milliseconds that phases of operations on the sandbox's TPUs have taken.",
+		Fields:      []metric.Field{metric.NewField("phase", phaseFields.all...)},
+	})
+	metricPhaseCount = metric.MustCreateNewUint64Metric("/tpu/phase_milliseconds_count", metric.Uint64Metadata{
+		Cumulative:  true,
+		Description: "Number of phases of operations on the sandbox's TPUs that have ended.",
+		Fields:      []metric.Field{metric.NewField("phase", phaseFields.all...)},
+	})
 	metricRuntimes = metric.MustCreateNewUint64Metric("/tpu/runtimes", metric.Uint64Metadata{
 		Description: "Number of TPU runtimes found when they were last looked for.",
 	})
@@ -77,9 +90,47 @@ var (
 	resultFields = newFieldValues(acked.String(), refused.String(), unknown.String(), gone.String())
 )
 
-func kindField(kind string) *metric.FieldValue   { return kindFields.of(kind) }
-func phaseField(phase string) *metric.FieldValue { return phaseFields.of(phase) }
-func resultField(r string) *metric.FieldValue    { return resultFields.of(r) }
+// buckets are the upper bounds of the distribution of a phase's time. gVisor's own
+// distributions cannot be exported: the last bucket's bound is infinite, for which
+// JSON has no word, and then nothing is exported at all. So this one is made of
+// counters that have the names and labels of a Prometheus histogram.
+var buckets = func() (all []bucket) {
+	for _, limit := range []time.Duration{
+		10 * time.Millisecond, 100 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second,
+		time.Minute, 2 * time.Minute, 3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour,
+	} {
+		all = append(all, bucket{limit, &metric.FieldValue{Value: fmt.Sprint(limit.Milliseconds())}})
+	}
+	return append(all, bucket{math.MaxInt64, &metric.FieldValue{Value: "+Inf"}})
+}()
+
+type bucket struct {
+	limit time.Duration
+	field *metric.FieldValue
+}
+
+func bucketFields() []*metric.FieldValue {
+	fields := make([]*metric.FieldValue, len(buckets))
+	for i, b := range buckets {
+		fields[i] = b.field
+	}
+	return fields
+}
+
+// countPhase adds a phase that has ended to the distribution.
+func countPhase(name string, took time.Duration) {
+	phase := phaseFields.of(name)
+	for _, b := range buckets {
+		if took <= b.limit {
+			metricPhaseBucket.Increment(phase, b.field)
+		}
+	}
+	metricPhaseSum.IncrementBy(uint64(max(0, took).Milliseconds()), phase)
+	metricPhaseCount.Increment(phase)
+}
+
+func kindField(kind string) *metric.FieldValue { return kindFields.of(kind) }
+func resultField(r string) *metric.FieldValue  { return resultFields.of(r) }
 
 func actionField(a controlpb.ControlAction) *metric.FieldValue {
 	return actionFields.of(tpuwire.ActionName(a))

@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control/api"
 	"tpuvisor.dev/tpuvisor/proto/controlpb"
@@ -41,6 +42,36 @@ func TestMetrics(t *testing.T) {
 	}
 	if got := metricRuntimes.Value(); got != 2 {
 		t.Errorf("%d runtimes found, want 2", got)
+	}
+}
+
+func TestPhaseDistribution(t *testing.T) {
+	phase := phaseFields.of(api.PhaseLoad)
+	value := func(i int) uint64 { return metricPhaseBucket.Value(phase, buckets[i].field) }
+	var before []uint64
+	for i := range buckets {
+		before = append(before, value(i))
+	}
+	sum, count := metricPhaseSum.Value(phase), metricPhaseCount.Value(phase)
+	countPhase(api.PhaseLoad, 100*time.Millisecond)
+	countPhase(api.PhaseLoad, 2*time.Hour)
+	for i, b := range buckets {
+		want := uint64(1)
+		switch {
+		case b.limit < 100*time.Millisecond:
+			want = 0
+		case b.limit > 2*time.Hour:
+			want = 2
+		}
+		if got := value(i) - before[i]; got != want {
+			t.Errorf("le %s: %d more, want %d", b.field.Value, got, want)
+		}
+	}
+	if got := metricPhaseSum.Value(phase) - sum; got != 7200100 {
+		t.Errorf("the sum grew by %d ms", got)
+	}
+	if got := metricPhaseCount.Value(phase) - count; got != 2 {
+		t.Errorf("the count grew by %d", got)
 	}
 }
 

@@ -10,10 +10,10 @@ import (
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control/api"
 )
 
-// processes lists who holds a TPU. It asks nobody anything, so that it can be called
-// at any time.
+// processes lists who holds a TPU, or has held one that it was asked to let go of. It
+// asks nobody anything, so that it can be called at any time.
 func (d *Desk) processes(k *kernel.Kernel) ([]api.Process, error) {
-	holders := findHolders(k)
+	holders := append(findHolders(k), d.askedBefore(k)...)
 	holders = holders[:min(len(holders), maxRuntimes)]
 	runtimes, err := findRuntimes(k, holders)
 	if err != nil {
@@ -35,12 +35,40 @@ func (d *Desk) processes(k *kernel.Kernel) ([]api.Process, error) {
 		switch {
 		case without[p]:
 			entry.Problem = noRuntime(p).Error()
+		case len(entry.Threads) == 0 && len(p.tpus) == 0:
+			continue // was asked once, and has neither a TPU nor a runtime now
 		case len(entry.Threads) == 0:
 			entry.Inherited = true
 		}
 		all = append(all, entry)
 	}
 	return all, nil
+}
+
+// askedBefore returns the processes that have no TPU open, and a thread that was asked
+// before.
+func (d *Desk) askedBefore(k *kernel.Kernel) []*process {
+	tables := tableCache{k: k, tpus: map[*kernel.FDTable]map[*vfs.FileDescription]bool{}}
+	ids := k.RootPIDNamespace()
+	var found []*process
+	for _, g := range collect(k) {
+		asked, holds := false, false
+		for _, t := range g.tasks {
+			asked = asked || d.knows(int32(ids.IDOfTask(t)))
+			holds = holds || len(tables.of(t)) > 0
+		}
+		if asked && !holds {
+			found = append(found, newProcess(k, g, nil))
+		}
+	}
+	return found
+}
+
+func (d *Desk) knows(tid int32) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.known[tid]
+	return ok
 }
 
 func (d *Desk) thread(k *kernel.Kernel, r *runtime) api.Thread {

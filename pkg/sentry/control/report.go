@@ -74,7 +74,7 @@ func (d *Desk) endPhase(op *operation, now time.Time) {
 		return
 	}
 	last.End = now
-	metricPhases.AddSample(now.Sub(last.Start).Nanoseconds(), phaseField(last.Name))
+	countPhase(last.Name, now.Sub(last.Start))
 	d.emit(op, api.Event{Phase: last.Name, Ended: true})
 }
 
@@ -188,17 +188,14 @@ func (op *operation) undoneBy(e Event) bool {
 }
 
 func (d *Desk) learn(e Event) {
-	if e.Result == sent.String() || (e.State == controlpb.RuntimeState_STATE_UNSPECIFIED && e.Topology == nil) {
-		return
-	}
 	now := d.known[e.TID]
-	if e.State != controlpb.RuntimeState_STATE_UNSPECIFIED {
+	if e.Result != sent.String() && e.State != controlpb.RuntimeState_STATE_UNSPECIFIED {
 		now.state, now.when = tpuwire.StateName(e.State), e.Time
 	}
 	if t := topologyOf(e.Topology); t != nil {
 		now.topology = t
 	}
-	if len(d.known) < maxKnown {
+	if _, old := d.known[e.TID]; old || len(d.known) < maxKnown {
 		d.known[e.TID] = now
 	}
 }
