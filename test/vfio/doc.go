@@ -4,8 +4,9 @@
 //
 //	go test -tags vfio ./test/vfio
 //
-// boots the machine once and carries out all scenarios in it. It takes root for nothing,
-// no KVM, the runsc that the environment variable TPUVISOR_RUNSC names or bin/runsc, and
+// boots the machine once and carries out all scenarios in it, or those that the
+// environment variable TPUVISOR_VFIO_SCENARIOS names, separated by commas. It takes no
+// root and no KVM, but the runsc that the environment variable TPUVISOR_RUNSC names or bin/runsc, and
 // QEMU 10.1 or newer with a Debian kernel, which get-bench.sh puts into build/ with the
 // machine's own apt. If that cannot be had the test fails, unless TPUVISOR_SKIP_VFIO is
 // set.

@@ -158,8 +158,12 @@ const (
 	memory       = "3072M"
 )
 
+// onlyFlag is what the machine's first program looks for in the kernel's arguments: the
+// scenarios to carry out, separated by commas, or nothing for all.
+const onlyFlag = "bench.only="
+
 // boot starts the machine. It is off when ctx ends, or the test.
-func (b bench) boot(t *testing.T, ctx context.Context, dir, runsc string) *machine {
+func (b bench) boot(t *testing.T, ctx context.Context, dir, runsc, only string) *machine {
 	t.Helper()
 	m := new(machine)
 	args := []string{
@@ -169,7 +173,7 @@ func (b bench) boot(t *testing.T, ctx context.Context, dir, runsc string) *machi
 		"-cpu", "max", "-smp", "2",
 		"-device", "intel-iommu,intremap=on,caching-mode=on",
 		"-kernel", b.one(t, "boot/vmlinuz-*"), "-initrd", b.initramfs(t, dir, runsc),
-		"-append", "console=ttyS0 intel_iommu=on panic=-1 quiet loglevel=4 rdinit=/init mitigations=off no_timer_check",
+		"-append", "console=ttyS0 intel_iommu=on panic=-1 quiet loglevel=4 rdinit=/init mitigations=off no_timer_check " + onlyFlag + only,
 		"-serial", "stdio", "-device", "edu",
 	}
 	for i, id := range tpuIDs {

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,7 +82,14 @@ func (b *bench) run() error {
 		return err
 	}
 	b.note("%v", h)
+	only, err := wanted()
+	if err != nil {
+		return err
+	}
 	for _, s := range scenarios {
+		if len(only) > 0 && !slices.Contains(only, s.name) {
+			continue
+		}
 		b.say(event{Event: "begin", Scenario: s.name})
 		b.sync()
 		e := event{Event: "end", Scenario: s.name}
@@ -91,6 +100,17 @@ func (b *bench) run() error {
 		b.sync()
 	}
 	return nil
+}
+
+// wanted are the scenarios that the kernel's arguments name; none stands for all.
+func wanted() (names []string, err error) {
+	args, err := os.ReadFile("/proc/cmdline")
+	for arg := range strings.FieldsSeq(string(args)) {
+		if list, ok := strings.CutPrefix(arg, "bench.only="); ok && list != "" {
+			names = strings.Split(list, ",")
+		}
+	}
+	return names, err
 }
 
 func (b *bench) scenario(h *hardware, s scenario) (err error) {
