@@ -46,6 +46,9 @@ func (m *member) limitFor(action controlpb.ControlAction) time.Duration {
 func (m *member) ask(ctx gocontext.Context, action controlpb.ControlAction, limit time.Duration) error {
 	start := time.Now()
 	answer, err := m.converse(ctx, action, limit)
+	if closed(err) && m.exitsSoon() {
+		err = ErrExited
+	}
 	r := acked
 	if err == nil {
 		err = m.check(action, answer)
@@ -62,6 +65,30 @@ func (m *member) ask(ctx gocontext.Context, action controlpb.ControlAction, limi
 	}
 	m.note(action, r, elapsed, err)
 	return err
+}
+
+func closed(err error) bool {
+	return errors.Is(err, tpuwire.ErrClosed) || errors.Is(err, tpuwire.ErrTruncated)
+}
+
+// exitGrace is how long a process whose pipes have closed may take until it counts
+// as exited: an exiting task closes its files first.
+const exitGrace = 500 * time.Millisecond
+
+// exitsSoon reports whether a runtime whose pipes have closed is exiting.
+func (m *member) exitsSoon() bool {
+	end := time.NewTimer(exitGrace)
+	defer end.Stop()
+	look := time.NewTicker(exitGrace / 50)
+	defer look.Stop()
+	for !m.exited() {
+		select {
+		case <-look.C:
+		case <-end.C:
+			return false
+		}
+	}
+	return true
 }
 
 func (m *member) note(action controlpb.ControlAction, r result, elapsed time.Duration, err error) {
