@@ -1,0 +1,5 @@
+//go:build !race && !lockdep
+
+package inprocess
+
+const slow = false

@@ -1,0 +1,6 @@
+package faults
+
+import "slices"
+
+// Table lists every fault.
+var Table = slices.Concat(answers, silence)
