@@ -176,7 +176,11 @@ func TestWatch(t *testing.T) {
 			t.Error("the save goes on before its watcher has said that it knows")
 		default:
 		}
-		go mustAsk[api.Events](t, f, api.OpWatch, api.Watch{After: after})
+		go func() {
+			if _, err := ask[api.Events](t, f, api.OpWatch, api.Watch{After: after}); err != nil {
+				t.Error(err)
+			}
+		}()
 		synctest.Wait()
 		select {
 		case <-saving:
