@@ -1,0 +1,140 @@
+package image
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+func entries(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range all {
+		got = append(got, e.Name())
+	}
+	return got
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	root := t.TempDir()
+	deep := filepath.Join(root, "a", "b")
+	d, err := Claim(deep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Claim(deep); err == nil {
+		t.Error("two checkpoints have the same directory")
+	}
+	for _, name := range names {
+		touch(t, filepath.Join(deep, name))
+	}
+	if err := d.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, root); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+}
+
+// TestDiscardLeavesOthers wants what is not the attempt's to stay, and what was made
+// for it too, if somebody uses it.
+func TestDiscardLeavesOthers(t *testing.T) {
+	deep := filepath.Join(t.TempDir(), "a")
+	d, err := Claim(deep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	touch(t, filepath.Join(deep, "note"))
+	touch(t, filepath.Join(deep, savedNames[0]))
+	if err := d.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, deep); !slices.Equal(got, []string{"note"}) {
+		t.Errorf("left: %q", got)
+	}
+}
+
+func TestClaimRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range names {
+		touch(t, filepath.Join(dir, name))
+		if _, err := Claim(dir); err == nil {
+			t.Errorf("a directory with %s is taken", name)
+		}
+		if got := entries(t, dir); !slices.Equal(got, []string{name}) {
+			t.Errorf("left: %q", got)
+		}
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := Claim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, dir); len(got) != 0 {
+		t.Errorf("a claim leaves %q", got)
+	}
+	d.Release()
+	touch(t, filepath.Join(dir, "file"))
+	if _, err := Claim(filepath.Join(dir, "file", "x")); err == nil {
+		t.Error("a file is taken for a directory")
+	}
+}
+
+// TestRemote leaves an image that is saved elsewhere alone.
+func TestRemote(t *testing.T) {
+	dir := t.TempDir()
+	touch(t, filepath.Join(dir, remoteName))
+	touch(t, filepath.Join(dir, savedNames[0]))
+	d, err := Claim(dir)
+	if err != nil || !d.Remote() {
+		t.Fatalf("got %v, %v", d, err)
+	}
+	if err := d.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, dir); len(got) != 2 {
+		t.Errorf("left: %q", got)
+	}
+}
+
+func TestWriteIsAtomic(t *testing.T) {
+	dir := t.TempDir()
+	d, err := Claim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Release()
+	if err := d.Write(&Report{}); err == nil {
+		t.Error("a report about no image is written")
+	}
+	if got := entries(t, dir); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+	if err := d.writeAtomically([]byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, dir); !slices.Equal(got, []string{ReportName}) {
+		t.Errorf("left: %q", got)
+	}
+	if r, err := Read(t.TempDir()); r != nil || err != nil {
+		t.Errorf("without a report: %v, %v", r, err)
+	}
+	touch(t, filepath.Join(dir, ReportName))
+	if _, err := Read(dir); err == nil {
+		t.Error("garbage is taken for a report")
+	}
+}
