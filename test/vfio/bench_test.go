@@ -25,6 +25,8 @@ var used = map[string][]int{
 	"same-group":         {0},
 	"other-group":        {0, 1},
 	"busy-group":         {0, 1},
+	"held-and-busy":      {0},
+	"busy-for-good":      {0},
 	"overlapping-groups": {0, 1, 2},
 	"permuted-groups":    {0},
 	"refusals":           {0},

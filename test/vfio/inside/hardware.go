@@ -80,16 +80,15 @@ const patience = 60 * time.Second
 
 // wait polls, since the kernel tells of none of this.
 func wait(what string, done func() bool) error {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); <-again.C {
 		if done() {
 			return nil
 		}
-		pause()
 	}
 	return fmt.Errorf("%s does not appear", what)
 }
-
-func pause() { <-time.After(20 * time.Millisecond) }
 
 // findHardware binds all that is of use, and adds what hosts have besides.
 func findHardware() (*hardware, error) {

@@ -26,6 +26,8 @@ type rig struct {
 	dir   string
 	boxes []*box
 	seq   int
+
+	annotations map[string]string // of the specs to come
 }
 
 func (r *rig) must(err error) {
@@ -49,7 +51,7 @@ func (r *rig) name(what string) string {
 func (r *rig) runscFlags() []string {
 	return []string{
 		"--root=" + r.dir + "/root", "--network=none", "--ignore-cgroups",
-		"--debug", "--debug-log=" + r.dir + "/log/",
+		"--debug-log=" + r.dir + "/log/",
 	}
 }
 
@@ -86,9 +88,10 @@ func (r *rig) bundle(hold bool, tpus ...*tpu) string {
 		args = append(args, "-hold")
 	}
 	spec := specs.Spec{
-		Version: "1.0.0",
-		Process: &specs.Process{Args: args, Env: []string{"LIBTPU_CHECKPOINTING_ENABLED=true"}, Cwd: "/"},
-		Root:    &specs.Root{Path: "/rootfs"},
+		Version:     "1.0.0",
+		Annotations: r.annotations,
+		Process:     &specs.Process{Args: args, Env: []string{"LIBTPU_CHECKPOINTING_ENABLED=true"}, Cwd: "/"},
+		Root:        &specs.Root{Path: "/rootfs"},
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs"},

@@ -22,6 +22,8 @@ var scenarios = []scenario{
 	{"same-group", sameGroup},
 	{"other-group", otherGroup},
 	{"busy-group", busyGroup},
+	{"held-and-busy", heldAndBusy},
+	{"busy-for-good", busyForGood},
 	{"overlapping-groups", overlappingGroups},
 	{"permuted-groups", permutedGroups},
 	{"refusals", refusals},
@@ -182,6 +184,41 @@ func busyGroup(r *rig) {
 	b.acted("checkpoint restore")
 	b.do("verify 0 %d", pattern1)
 	r.allOK(b)
+}
+
+// heldAndBusy: the group that was open at the save is somebody else's at the restore.
+// What was open then fails, and can be opened anew once the group is free.
+func heldAndBusy(r *rig) {
+	t := r.tpus[0]
+	b := r.run(true, t)
+	b.do("open 0")
+	image := b.save()
+	holder, err := unix.Open(t.node(), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	r.must(err)
+	b = r.restore(image, true, t)
+	a := b.try("reattach 0 %s", t.address)
+	r.want(strings.Contains(a.Error, "inappropriate ioctl"), "a group that is somebody else's: %q", a.Error)
+	a = b.do("actions")
+	r.want(a.Text == "[checkpoint]", "sent although the group is busy: %s", a.Text)
+	r.must(unix.Close(holder))
+	b.acted("checkpoint restore")
+	b.do("close 0")
+	b.do("open 0")
+	b.do("dma 0 %d 1", pattern1)
+}
+
+// busyForGood: nobody lets the group go. The restore fails when its time is over, says
+// which group it is, and sends nothing.
+func busyForGood(r *rig) {
+	from, to := r.tpus[0], r.tpus[1]
+	r.annotations = map[string]string{"dev.gvisor.internal.tpu.restore-timeout": "5s"}
+	b := r.run(false, from)
+	b.do("open 0")
+	image := b.save()
+	holder, err := unix.Open(to.node(), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	r.must(err)
+	defer unix.Close(holder)
+	r.refused(image, fmt.Sprintf("%s still in use after 5", to.node()), to)
 }
 
 // overlappingGroups: two TPUs become two others, one of which is an old one.

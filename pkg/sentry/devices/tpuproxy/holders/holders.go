@@ -39,6 +39,25 @@ func (h Holder) String() string {
 // caller may not look into are left out: only root sees all.
 func Find() ([]Holder, error) { return find("/dev/vfio", "/proc") }
 
+// Describe says in one line who holds which of the groups, or "" when nobody is found.
+func Describe(groups []uint32) string {
+	all, err := Find()
+	if err != nil {
+		return ""
+	}
+	return describe(all, groups)
+}
+
+func describe(all []Holder, groups []uint32) string {
+	var parts []string
+	for _, h := range all {
+		if slices.Contains(groups, h.Group) {
+			parts = append(parts, fmt.Sprintf("/dev/vfio/%d is held by %v", h.Group, h))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 func find(devDir, procDir string) ([]Holder, error) {
 	groups, err := nodes(devDir)
 	if err != nil || len(groups) == 0 {

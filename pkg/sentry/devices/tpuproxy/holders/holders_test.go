@@ -60,3 +60,11 @@ func TestSandboxID(t *testing.T) {
 		}
 	}
 }
+
+func TestDescribe(t *testing.T) {
+	all := []Holder{{3, 10, "runsc-sandbox", "job"}, {4, 11, "python3", ""}, {5, 12, "other", ""}}
+	want := `/dev/vfio/3 is held by sandbox "job" (pid 10), /dev/vfio/4 is held by pid 11 (python3)`
+	if got := describe(all, []uint32{4, 3, 9}); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -34,17 +34,23 @@ func (fd *tpuFD) afterLoad(ctx goContext.Context) {
 		minor: fd.device.minor, num: group, useDevGofer: fd.device.useDevGofer,
 		tpuproxy: fd.device.tpuproxy, present: true,
 	}
-	fd.hostFD = reopen(ctx, groupPath(group), fd.device.useDevGofer, fd.containerName, fd.vfsfd.StatusFlags())
-	notify(fdnotifier.AddFD(fd.hostFD, &fd.queue))
-	fd.memmapFile.SetFD(int(fd.hostFD))
-	fd.device.tpuproxy.trackFD(fd)
+	hostFD, open := reopen(ctx, groupPath(group), fd.device.useDevGofer, fd.containerName, fd.vfsfd.StatusFlags())
+	fd.hostFD = hostFD
+	notify(fdnotifier.AddFD(hostFD, &fd.queue))
+	fd.memmapFile.SetFD(int(hostFD))
+	if open {
+		fd.device.tpuproxy.trackFD(fd)
+	}
 }
 
 func (fd *vfioFD) afterLoad(ctx goContext.Context) {
-	fd.hostFD = reopen(ctx, containerPath, fd.device.useDevGofer, fd.containerName, fd.vfsfd.StatusFlags())
-	notify(fdnotifier.AddFD(fd.hostFD, &fd.queue))
-	fd.memmapFile.SetFD(int(fd.hostFD))
-	fd.device.tpuproxy.trackFD(fd)
+	hostFD, open := reopen(ctx, containerPath, fd.device.useDevGofer, fd.containerName, fd.vfsfd.StatusFlags())
+	fd.hostFD = hostFD
+	notify(fdnotifier.AddFD(hostFD, &fd.queue))
+	fd.memmapFile.SetFD(int(hostFD))
+	if open {
+		fd.device.tpuproxy.trackFD(fd)
+	}
 }
 
 func notify(err error) {
@@ -54,18 +60,19 @@ func notify(err error) {
 }
 
 // reopen opens a file of the host again. If that fails, the sandbox is restored all
-// the same: it gets a file in its place that answers every ioctl with ENOTTY.
-func reopen(ctx goContext.Context, name string, useDevGofer bool, containerName string, flags uint32) int32 {
+// the same: it gets a file in its place that answers every ioctl with ENOTTY, and that
+// does not count as open.
+func reopen(ctx goContext.Context, name string, useDevGofer bool, containerName string, flags uint32) (hostFD int32, open bool) {
 	fd, err := reopenHost(ctx, name, useDevGofer, containerName, flags)
 	if err == nil {
-		return int32(fd)
+		return int32(fd), true
 	}
 	log.Warningf("/dev/%s, which was open when the sandbox was saved, cannot be opened: %v; using it will fail", name, err)
 	standIn, _, errno := unix.Syscall(unix.SYS_EVENTFD2, 0, linux.EFD_NONBLOCK, 0)
 	if errno != 0 {
 		panic("no file in place of /dev/" + name + ": " + errno.Error())
 	}
-	return int32(standIn)
+	return int32(standIn), false
 }
 
 func reopenHost(ctx goContext.Context, name string, useDevGofer bool, containerName string, flags uint32) (int, error) {
