@@ -33,7 +33,7 @@ if one has not. It is refused while a checkpoint, resume or restore is under way
 
 func (s *state) SetFlags(f *flag.FlagSet) {
 	s.setFlags(f)
-	f.DurationVar(&s.limit, "limit", 5*time.Second, "how long a runtime may take to answer, from 1s to 1h")
+	f.DurationVar(&s.limit, "limit", 5*time.Second, "how long a runtime may take to answer, from 1s to 1m")
 }
 
 func (s *state) Execute(_ context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {

@@ -52,7 +52,28 @@ func commander(f *flag.FlagSet) *subcommands.Commander {
 	for _, c := range []subcommands.Command{
 		new(ps), new(state), new(lock), new(unlock), new(check), new(wait), new(trace),
 	} {
-		cdr.Register(c, "")
+		cdr.Register(&helpful{Command: c, cdr: cdr}, "")
 	}
 	return cdr
+}
+
+// helpful is a subcommand with the flag -help.
+type helpful struct {
+	subcommands.Command
+	cdr  *subcommands.Commander
+	help bool
+}
+
+func (h *helpful) SetFlags(f *flag.FlagSet) {
+	h.Command.SetFlags(f)
+	f.BoolVar(&h.help, "help", false, "show what the command does, and do nothing")
+	f.BoolVar(&h.help, "h", false, "the same")
+}
+
+func (h *helpful) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
+	if h.help {
+		h.cdr.ExplainCommand(h.cdr.Output, h)
+		return subcommands.ExitSuccess
+	}
+	return h.Command.Execute(ctx, f, args...)
 }

@@ -38,7 +38,8 @@ func TestLook(t *testing.T) {
 	r.runsc("tpu", "ps", "-format=xml", id).wants(t, failed, "-format")
 	r.runsc("tpu", "ps").wants(t, failed, "container ID")
 	r.runsc("tpu", "state", "none").wants(t, failed, "loading container")
-	r.runsc("tpu", "state", "-limit=1ms", id).wants(t, failed, "1s to 1h")
+	r.runsc("tpu", "state", "-limit=1ms", id).wants(t, failed, "1s to 1m")
+	r.runsc("tpu", "state", "--help").wants(t, yes, "-limit", "exit status")
 }
 
 // TestHolderWithoutARuntime wants ps to say who, and why.

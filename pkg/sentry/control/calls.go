@@ -101,8 +101,8 @@ func (d *Desk) states(k *kernel.Kernel, args api.StateArgs) ([]api.RuntimeState,
 	switch {
 	case limit == 0:
 		limit = stateLimit
-	case limit < time.Second || limit > time.Hour:
-		return nil, fmt.Errorf("the limit is %v; allowed is 1s to 1h", limit)
+	case limit < time.Second || limit > time.Minute: // a checkpoint waits meanwhile
+		return nil, fmt.Errorf("the limit is %v; allowed is 1s to 1m", limit)
 	}
 	op, err := d.tryBegin(api.KindState, api.PhaseAsk)
 	if err != nil {
