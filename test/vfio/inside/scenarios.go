@@ -218,7 +218,7 @@ func busyForGood(r *rig) {
 	holder, err := unix.Open(to.node(), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	r.must(err)
 	defer unix.Close(holder)
-	r.refused(image, fmt.Sprintf("%s still in use after 5", to.node()), to)
+	r.refused(image, fmt.Sprintf("%s still in use after", to.node()), to)
 }
 
 // overlappingGroups: two TPUs become two others, one of which is an old one.

@@ -34,7 +34,7 @@ func (e *BusyError) Error() string {
 		names[i] = fmt.Sprintf("/dev/vfio/%d", g)
 	}
 	return fmt.Sprintf("%s still in use after %v by somebody outside of this sandbox",
-		strings.Join(names, ", "), e.Waited.Round(time.Millisecond))
+		strings.Join(names, ", "), e.Waited.Round(100*time.Millisecond))
 }
 
 // Is reports that the error is of the kind ErrBusy.
