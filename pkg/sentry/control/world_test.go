@@ -43,7 +43,7 @@ func newSpecs() specMap                                               { return s
 func alwaysOpen(*vfs.VirtualFilesystem) bool                          { return true }
 func actions(of ...controlpb.ControlAction) []controlpb.ControlAction { return of }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{k: kerneltest.Boot(t), plane: &Plane{Devices: Devices{MayBeOpen: alwaysOpen}}, specs: newSpecs()}
 	w.k.SetSaver(w.specs)
@@ -81,7 +81,7 @@ const (
 	deviceFD                    int32 = 9
 )
 
-func (w *world) guest(t *testing.T, command string) *guest {
+func (w *world) guest(t testing.TB, command string) *guest {
 	t.Helper()
 	g := &guest{w: w, tg: w.k.Process(t, command, "c1")}
 	leader := g.tg.Leader()
