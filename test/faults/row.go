@@ -27,6 +27,9 @@ type Row struct {
 	// Without it each is alone.
 	OneMesh bool
 
+	// Lock is the lock handshake; then a phase's verb is LOCK, or UNLOCK.
+	Lock bool
+
 	// Real makes time real: a task of the kernel ends.
 	Real bool
 
@@ -110,9 +113,14 @@ const (
 // Phases lists all phases.
 var Phases = []Phase{Checkpoint, Resume, Restore}
 
-// Verb is the action at which a phase's faults are done.
-func (p Phase) Verb() string {
-	if p == Checkpoint {
+// Verb is the action at which the row is done in a phase.
+func (r Row) Verb(p Phase) string {
+	switch {
+	case r.Lock && p == Checkpoint:
+		return "LOCK"
+	case r.Lock:
+		return "UNLOCK"
+	case p == Checkpoint:
 		return "CHECKPOINT"
 	}
 	return "RESTORE"
@@ -131,7 +139,7 @@ var limits = regexp.MustCompile(`\b(\d+(?:\.\d+)?)L\b`)
 // FaultAt is the row's fault in a phase, for libtpusim: the members of ranks
 // misbehave, and a runtime has the time limit given.
 func (r Row) FaultAt(p Phase, limit time.Duration, ranks ...int) string {
-	text := strings.ReplaceAll(r.Fault, "ACTION", p.Verb())
+	text := strings.ReplaceAll(r.Fault, "ACTION", r.Verb(p))
 	text = limits.ReplaceAllStringFunc(text, func(times string) string {
 		n, err := strconv.ParseFloat(strings.TrimSuffix(times, "L"), 64)
 		if err != nil {

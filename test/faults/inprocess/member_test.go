@@ -53,6 +53,7 @@ type member struct {
 // tpu is the simulated hardware: an open device in the process's FD table.
 type tpu struct {
 	m      *member
+	fd     int32
 	detach func() // a test's own, before the device is closed
 }
 
@@ -62,7 +63,7 @@ func (t *tpu) Detach() error {
 	if t.detach != nil {
 		t.detach()
 	}
-	if file := t.table().Remove(t.m.w.k.Ctx, deviceFD); file != nil {
+	if file := t.table().Remove(t.m.w.k.Ctx, t.fd); file != nil {
 		file.DecRef(t.m.w.k.Ctx)
 	}
 	return nil
@@ -71,12 +72,12 @@ func (t *tpu) Detach() error {
 func (t *tpu) Attach() error {
 	file := t.m.w.k.Device(t.m.w.t, uint32(t.m.rank))
 	defer file.DecRef(t.m.w.k.Ctx)
-	_, err := t.table().NewFDAt(t.m.w.k.Ctx, deviceFD, file, kernel.FDFlags{})
+	_, err := t.table().NewFDAt(t.m.w.k.Ctx, t.fd, file, kernel.FDFlags{})
 	return err
 }
 
 func (t *tpu) isOpen() bool {
-	file, _ := t.table().Get(deviceFD)
+	file, _ := t.table().Get(t.fd)
 	if file == nil {
 		return false
 	}
@@ -105,7 +106,7 @@ func (w *world) newMember(t *testing.T, container, faults string) *member {
 	}
 	name := tpuwire.ThreadName{RequestFD: requestFD, ResponseFD: responseFD}
 	m.thread = w.k.Thread(t, m.tg, name.String(), nil)
-	m.tpu = &tpu{m: m}
+	m.tpu = &tpu{m: m, fd: deviceFD}
 	parsed, err := libtpusim.ParseFaults(faults)
 	if err != nil {
 		t.Fatal(err)

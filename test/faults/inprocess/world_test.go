@@ -82,8 +82,17 @@ func newWorld(t *testing.T) *world {
 // setLimit gives each runtime another time limit.
 func (w *world) setLimit(limit time.Duration) {
 	w.limit = limit
-	w.specs[""].Annotations[settings.Prefix+"timeout"] = limit.String()
+	w.annotate("timeout", limit.String())
 }
+
+// lock makes the handshake that with locks.
+func (w *world) lock(lock bool) {
+	if lock {
+		w.annotate("handshake", "lock")
+	}
+}
+
+func (w *world) annotate(name, value string) { w.specs[""].Annotations[settings.Prefix+name] = value }
 
 // realTime starts the kernel's tasks, which makes time real.
 func (w *world) realTime(t *testing.T) {
