@@ -116,3 +116,21 @@ func TestBuiltWithoutTheSeam(t *testing.T) {
 		wantWords(t, err, "seam", "make runsc")
 	}
 }
+
+// TestNothingLeftByAFailedCheckpoint wants no image that could be taken for one.
+func TestNothingLeftByAFailedCheckpoint(t *testing.T) {
+	t.Parallel()
+	r := start(t, trial.Job{Fault: "refuse@CHECKPOINT:nth=1"})
+	image := r.Image()
+	if err := r.Container.Checkpoint(t.Context(), image); err == nil {
+		t.Fatal("the checkpoint succeeded")
+	}
+	files, err := filepath.Glob(filepath.Join(image, "*"))
+	r.must(err)
+	if len(files) > 0 {
+		t.Errorf("a failed checkpoint left %v", files)
+	}
+	r.must(r.Container.Checkpoint(t.Context(), image))
+	r.move(image)
+	r.goesOn()
+}

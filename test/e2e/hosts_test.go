@@ -27,3 +27,12 @@ func TestClutteredHost(t *testing.T) {
 	r.goesOn()
 	r.wantRequests(0, "CHECKPOINT", "RESTORE")
 }
+
+// TestTPUv4 has chips that are /dev/accel* and not VFIO groups.
+func TestTPUv4(t *testing.T) {
+	t.Parallel()
+	r := start(t, trial.Job{Processes: 2, Arch: "v4", Accel: true})
+	r.move(r.checkpoint())
+	r.goesOn()
+	r.wantAllRequests(2, "CHECKPOINT", "RESTORE")
+}
