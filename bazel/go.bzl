@@ -202,7 +202,7 @@ def _is_system_test(package):
     return False
 
 def go_test(name, in_tree = False, tags = [], **kwargs):
-    """A Go test. One of the Makefile's SYSTEM_TESTS gets the built runsc, and runs as root and alone.
+    """A Go test. One of the Makefile's SYSTEM_TESTS gets the built runsc, and runs as root, outside the sandbox.
 
     Args:
       name: the name of the target.
@@ -212,7 +212,6 @@ def go_test(name, in_tree = False, tags = [], **kwargs):
     """
     if _is_system_test(native.package_name()):
         in_tree = True
-        tags = tags + ["exclusive"]
         kwargs.setdefault("size", "large")
         kwargs.setdefault("programs", {"//runsc": "TPUVISOR_RUNSC"})
     kwargs.setdefault("ldflags", "-s -w")  # as `go test` links

@@ -2,7 +2,7 @@
 
 Both repositories ask the Makefile, which is where the project's flags and its way to
 the vendored tree are written down, and do so anew when one of _WATCHED changes or, for
-the vendored tree, its list of packages.
+the vendored tree, its list of packages or the seam.
 """
 
 _WATCHED = [
@@ -52,27 +52,47 @@ host = repository_rule(
     local = True,
 )
 
-def _packages(modules_txt):
-    """The import paths in a vendor/modules.txt, which has them on lines of their own."""
-    return [line for line in modules_txt.split("\n") if line and line[0] != "#"]
+def _lines(text):
+    return [line for line in text.split("\n") if line and line[0] != "#"]
+
+def _seam_files(rctx):
+    targets = rctx.read(rctx.path(Label("@tpuvisor//seam:targets.txt")))
+    return [
+        rctx.path(Label("@tpuvisor//seam:_overlay/" + line.split(" ")[0]))
+        for line in _lines(targets)
+    ]
+
+def _own_imports(rctx, files):
+    """The targets of this module that Go files import."""
+    module = _lines(rctx.read(_root(rctx).get_child("go.mod")))[0][len("module "):]
+    targets = {}
+    for file in files:
+        for line in rctx.read(file).split("\n"):
+            words = line.split('"')
+            if len(words) == 3 and words[1].startswith(module + "/"):
+                targets["//" + words[1][len(module + "/"):]] = True
+    return sorted(targets)
 
 def _vendor_impl(rctx):
+    # First, since Bazel begins anew for each file that it has not looked at yet.
+    seam_deps = _own_imports(rctx, _seam_files(rctx))
     _run(rctx, ["make", "-s", "seam"])
     modules_txt = rctx.path(Label("@tpuvisor//:vendor/modules.txt"))
     tree = modules_txt.dirname
     rctx.symlink(tree, "tree")
+    rctx.file("seam.bzl", "SEAM_DEPS = %r\n" % seam_deps)
     rctx.file("BUILD.bazel", "\n".join([
         'load("@tpuvisor//bazel:vendored.bzl", "vendored_package")',
         'package(default_visibility = ["//visibility:public"])',
         'exports_files(["tree"])',
     ] + [
         "vendored_package(name = %r)" % package
-        for package in _packages(rctx.read(modules_txt))
+        for package in _lines(rctx.read(modules_txt))
     ]) + "\n")
 
 vendor = repository_rule(
     implementation = _vendor_impl,
-    doc = "The vendored tree, one source directory, and its packages by their import paths.",
+    doc = "The vendored tree, one source directory, its packages by their import paths, and what the seam imports of ours.",
     environ = ["PATH"],
     local = True,
 )

@@ -17,8 +17,15 @@ if [ -n "$counts" ]; then
 	[ -z "${TESTBRIDGE_TEST_ONLY:-}" ] || args+=("-test.run=$TESTBRIDGE_TEST_ONLY")
 fi
 log=$TEST_TMPDIR/log
-COMMAND "${args[@]}" "$@" 2>&1 | tee "$log"
-status=${PIPESTATUS[0]}
+run() {
+	COMMAND "$@" 2>&1 | tee "$log"
+	status=${PIPESTATUS[0]}
+}
+run "${args[@]}" "$@"
+if [ -n "$counts" ] && [ -z "${TESTBRIDGE_TEST_ONLY:-}" ] && grep -q '^testing: warning: no tests to run' "$log"; then
+	# Benchmarks and nothing else: once each, to see that they still run.
+	run "${args[@]}" -test.bench=. -test.benchtime=1x
+fi
 
 if [ -z "$counts" ]; then
 	passed=$((status == 0)) failed=$((status != 0)) skipped=0
@@ -30,6 +37,7 @@ else
 			ended[$3] = $2
 			for (name = $3; sub(/\/[^\/]*$/, "", name); ) parent[name] = 1
 		}
+		/^Benchmark[^ \t]*[ \t]+[0-9]+[ \t]/ { n["PASS:"]++ }
 		END {
 			for (name in ended) if (!(name in parent)) n[ended[name]]++
 			print n["PASS:"] + 0, n["FAIL:"] + 0, n["SKIP:"] + 0
