@@ -53,6 +53,10 @@ test: unit e2e ## every test there is for a machine without a TPU; needs root
 runsc: seam ## bin/runsc
 	$(GO) build $(BUILD_FLAGS) $(SEAM) -ldflags '$(LDFLAGS)' -o $(BIN)/runsc ./runsc
 
+.PHONY: shim
+shim: vendor ## bin/containerd-shim-runsc-v1: gVisor's shim for containerd, with checkpoints
+	$(GO) build $(BUILD_FLAGS) -o $(BIN)/containerd-shim-runsc-v1 ./shim
+
 .PHONY: upstream
 upstream: vendor ## bin/runsc-upstream: gVisor's own, from the same module, without the seam
 	$(GO) build $(BUILD_FLAGS) -ldflags '$(LDFLAGS)' -o $(BIN)/runsc-upstream ./seam/upstream
@@ -90,7 +94,7 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 # one block each, with its ## line.
 
 .PHONY: test-engines
-test-engines: runsc ## Docker, containerd and Podman with the built runsc; needs root and their packages
+test-engines: runsc shim ## Docker, containerd and Podman with the built runsc; needs root and their packages
 	$(GO) test $(BUILD_FLAGS) -tags engines -count=1 -timeout 20m $(TESTFLAGS) ./test/engines/...
 
 ##@ Bazel
