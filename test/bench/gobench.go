@@ -22,7 +22,7 @@ func (r *run) preSave(ctx context.Context, name string, aim float64) error {
 	const alone = "pre-save alone"
 	aims := map[string]float64{alone: aim, alone + ": allocations": aim}
 	return r.inPairs(ctx, name, r.pairs, aims, func(ctx context.Context, b *binary) ([]value, error) {
-		lines, err := r.goBench(ctx, "presave-"+b.name+".test", "^BenchmarkPreSave$/^"+name+"$", args...)
+		lines, err := r.goBench(ctx, "presave-"+b.name+".test", "^BenchmarkPreSave$/^"+name+"$", r.preSaveTime, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +39,7 @@ func (r *run) preSave(ctx context.Context, name string, aim float64) error {
 // wire compares framings, which are both in the same test binary.
 func (r *run) wire(ctx context.Context) error {
 	for range r.pairs {
-		lines, err := r.goBench(ctx, "framing.test", ".")
+		lines, err := r.goBench(ctx, "framing.test", ".", r.wireTime)
 		if err != nil {
 			return err
 		}
@@ -56,6 +56,8 @@ func (r *run) keepFraming(line benchLine) {
 	if !ok {
 		return
 	}
+	way, message, _ := strings.Cut(what, "/")
+	what = strings.ToLower(way) + ", " + strings.ReplaceAll(message, "_", " ")
 	b := r.ours
 	if framing == "protodelim" {
 		b = r.upstream
@@ -83,9 +85,9 @@ type benchLine struct {
 
 var benchPattern = regexp.MustCompile(`(?m)^Benchmark(\S+?)(?:-\d+)?\s+\d+\s+(\S+) ns/op.*?\s(\d+) allocs/op`)
 
-func (r *run) goBench(ctx context.Context, program, pattern string, args ...string) ([]benchLine, error) {
+func (r *run) goBench(ctx context.Context, program, pattern, benchtime string, args ...string) ([]benchLine, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(r.dir, program), append([]string{
-		"-test.run=^$", "-test.bench=" + pattern, "-test.benchtime=" + r.benchtime, "-test.benchmem",
+		"-test.run=^$", "-test.bench=" + pattern, "-test.benchtime=" + benchtime, "-test.benchmem",
 	}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

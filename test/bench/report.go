@@ -33,7 +33,7 @@ func writeDocs(o *options, r *results) error {
 	}
 	parts := map[string]string{"machine": r.Machine.String()}
 	for _, w := range rows {
-		parts[w.name] = r.table(w, true)
+		parts[w.name] = r.table(w, markdown)
 	}
 	for name, part := range parts {
 		if text, err = replacePart(text, name, part); err != nil {
@@ -68,15 +68,24 @@ func (m machine) String() string {
 	return s + "\n"
 }
 
-// table is a row's table, for the documentation or for a terminal.
-func (r *results) table(w row, markdown bool) string {
+// A form is what a table is for.
+type form int
+
+const (
+	terminal form = iota
+	unjudged      // for a terminal, and for sizes that say nothing
+	markdown
+)
+
+// table is a row's table.
+func (r *results) table(w row, form form) string {
 	lines := [][]string{{"what", "ours", "upstream", "ratio", "middle half", "pairs", "aim", "met"}}
 	var notes []string
 	for _, s := range r.Series {
 		if s.Row != w.name {
 			continue
 		}
-		lines = append(lines, s.cells())
+		lines = append(lines, s.cells(form != unjudged))
 		if s.Note != "" && (len(notes) == 0 || notes[len(notes)-1] != s.Note) {
 			notes = append(notes, s.Note)
 		}
@@ -84,7 +93,7 @@ func (r *results) table(w row, markdown bool) string {
 	if len(lines) == 1 {
 		return ""
 	}
-	if markdown {
+	if form == markdown {
 		return tableOf(lines) + remark(notes)
 	}
 	return fmt.Sprintf("\n%s: %s\n%s%s", w.name, w.work, columns(lines), remark(notes))
@@ -98,7 +107,7 @@ func remark(notes []string) string {
 }
 
 // cells are the cells of a series' line.
-func (s *series) cells() []string {
+func (s *series) cells(judge bool) []string {
 	ours, upstream := stats.Summarize(s.Ours), stats.Summarize(s.Upstream)
 	line := []string{
 		s.Name,
@@ -106,6 +115,9 @@ func (s *series) cells() []string {
 		"", "", fmt.Sprint(min(ours.N, upstream.N)), "", "",
 	}
 	ratio, ok := s.ratio()
+	if !judge {
+		return line
+	}
 	if !ok {
 		if s.Aim > 0 && ours.N > 0 && upstream.N > 0 && ours.Median == 0 {
 			line[3], line[6], line[7] = "none of it", aimText(s.Aim), string(stats.Met)

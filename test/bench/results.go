@@ -80,8 +80,12 @@ func (r *results) forget(row string) {
 // finish keeps the results, and says what they are.
 func finish(o *options, r *results) error {
 	slices.SortStableFunc(r.Series, func(a, b *series) int { return rowIndex(a.Row) - rowIndex(b.Row) })
+	form := terminal
+	if o.short {
+		form = unjudged
+	}
 	for _, w := range rows {
-		fmt.Print(r.table(w, false))
+		fmt.Print(r.table(w, form))
 	}
 	if o.short {
 		return nil

@@ -29,16 +29,16 @@ type sizes struct {
 	names                     int   // trust: threads named like a runtime
 	drips                     int   // trust: runtimes that answer byte by byte
 	limit                     string
-	benchtime                 string // of Go benchmarks
+	preSaveTime, wireTime     string // of Go benchmarks
 }
 
 var (
 	full = sizes{
 		processes: 200, threads: 10, files: 100, crowdThreads: 2000, crowdFiles: 10000,
-		runtimes: []int{1, 8, 64, 256}, memory: 64, names: 10000, drips: 64, limit: "20s", benchtime: "0.5s",
+		runtimes: []int{1, 8, 64, 256}, memory: 64, names: 10000, drips: 64, limit: "20s", preSaveTime: "50x", wireTime: "0.2s",
 	}
 	small = sizes{
 		processes: 3, threads: 10, files: 20, crowdThreads: 50, crowdFiles: 200,
-		runtimes: []int{1, 8}, memory: 1, names: 100, drips: 4, limit: "2s", benchtime: "1x",
+		runtimes: []int{1, 8}, memory: 1, names: 100, drips: 4, limit: "2s", preSaveTime: "2x", wireTime: "2x",
 	}
 )

@@ -16,7 +16,7 @@ import (
 	"tpuvisor.dev/tpuvisor/proto/controlpb"
 )
 
-func messages() map[string]*controlpb.ControlResponse {
+func messages() map[string]proto.Message {
 	answer := func(words int) *controlpb.ControlResponse {
 		return &controlpb.ControlResponse{
 			Success:      proto.Bool(true),
@@ -24,8 +24,13 @@ func messages() map[string]*controlpb.ControlResponse {
 			ErrorMessage: proto.String(string(bytes.Repeat([]byte("w"), words))),
 		}
 	}
-	return map[string]*controlpb.ControlResponse{
-		"empty": {}, "small": answer(30), "4KiB": answer(4 << 10), "512KiB": answer(512 << 10),
+	return map[string]proto.Message{
+		"empty": &controlpb.ControlResponse{},
+		"request": &controlpb.ControlRequest{
+			Action:      controlpb.ControlAction_ACTION_CHECKPOINT.Enum(),
+			TimeoutSecs: proto.Int32(180),
+		},
+		"answer": answer(30), "answer of 4 KiB": answer(4 << 10), "answer of 512 KiB": answer(512 << 10),
 	}
 }
 
@@ -64,11 +69,11 @@ func readOurs(b *testing.B, m proto.Message) {
 	}
 	source := bytes.NewReader(nil)
 	r := tpuwire.NewReader(source)
-	var got controlpb.ControlResponse
+	got := m.ProtoReflect().New().Interface()
 	b.ReportAllocs()
 	for b.Loop() {
 		source.Reset(frame)
-		if err := r.ReadMessage(&got); err != nil {
+		if err := r.ReadMessage(got); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -81,12 +86,12 @@ func readDelimited(b *testing.B, m proto.Message) {
 	}
 	source := bytes.NewReader(nil)
 	r := bufio.NewReader(source)
-	var got controlpb.ControlResponse
+	got := m.ProtoReflect().New().Interface()
 	b.ReportAllocs()
 	for b.Loop() {
 		source.Reset(frame.Bytes())
 		r.Reset(source)
-		if err := protodelim.UnmarshalFrom(r, &got); err != nil {
+		if err := protodelim.UnmarshalFrom(r, got); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -48,7 +48,7 @@ func main() {
 	if err := what(); err != nil {
 		fail(err)
 	}
-	select {}
+	block()
 }
 
 func fail(err error) {

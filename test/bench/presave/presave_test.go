@@ -101,7 +101,10 @@ func measure(b *testing.B, k *kerneltest.Kernel) {
 			b.Fatalf("the pre-save failed: %v", err)
 		}
 		k.OnCheckpointAttempt(nil) // it counts as saved
-		if err := gvisorcontrol.PostResume(k.Kernel, nil); err != nil {
+		// As of somebody else, so that it waits for the end of the attempt.
+		resumed := make(chan error)
+		go func() { resumed <- gvisorcontrol.PostResume(k.Kernel, nil) }()
+		if err := <-resumed; err != nil {
 			b.Fatalf("the resume failed: %v", err)
 		}
 	}
