@@ -97,6 +97,26 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 test-engines: runsc shim ## Docker, containerd and Podman with the built runsc; needs root and their packages
 	$(GO) test $(BUILD_FLAGS) -tags engines -count=1 -timeout 20m $(TESTFLAGS) ./test/engines/...
 
+# Both runsc are run in turn, pair by pair. BENCHFLAGS may name rows, and a number of
+# pairs; docs/performance.md has more.
+BENCHFLAGS ?=
+
+.PHONY: bench
+bench: bench-build ## measure ours against upstream, and write docs/performance.md and its plots; needs root
+	build/bench/bench -docs docs $(BENCHFLAGS)
+
+.PHONY: bench-short
+bench-short: bench-build ## see whether every measurement works, with small sizes; needs root
+	build/bench/bench -short
+
+.PHONY: bench-build
+bench-build: runsc upstream
+	@mkdir -p build/bench
+	@$(GO) build $(BUILD_FLAGS) -o build/bench/ ./test/bench ./test/bench/guest
+	@$(GO) test -c $(BUILD_FLAGS) $(SEAM) -o build/bench/presave-ours.test ./test/bench/presave
+	@$(GO) test -c $(BUILD_FLAGS) -o build/bench/presave-upstream.test ./test/bench/presave
+	@$(GO) -C tools test -c -trimpath -o ../build/bench/framing.test ./framingbench
+
 ##@ Bazel
 
 # It builds and tests the same with the same go command, and learns the flags, the
