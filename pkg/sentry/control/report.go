@@ -121,19 +121,7 @@ func (op *operation) summary() string {
 // describeUndone says how the undo ended, in the words that an error of PreSave has
 // for it.
 func (op *operation) describeUndone(err error) string {
-	var back []string
-	if op.undoFrom >= 0 {
-		last := map[int32]api.Step{}
-		for _, s := range op.Steps[op.undoFrom:] {
-			last[s.TID] = s
-		}
-		for _, s := range op.Steps[op.undoFrom:] {
-			if l, ok := last[s.TID]; ok && l.Result == acked.String() {
-				back = append(back, fmt.Sprint(s.PID))
-				delete(last, s.TID)
-			}
-		}
-	}
+	back := op.back()
 	var undone *undoError
 	switch {
 	case err != nil && !errors.As(err, &undone):
@@ -146,6 +134,30 @@ func (op *operation) describeUndone(err error) string {
 		back = append(back[:maxListed], fmt.Sprintf("and %d more", len(back)-maxListed))
 	}
 	return "undone: RUNNING again: pid " + strings.Join(back, ", ")
+}
+
+// back lists the processes of which a runtime has acknowledged the last step of the
+// undo, by process ID.
+func (op *operation) back() []string {
+	if op.undoFrom < 0 {
+		return nil
+	}
+	last := map[int32]api.Step{} // by thread
+	for _, s := range op.Steps[op.undoFrom:] {
+		last[s.TID] = s
+	}
+	var pids []int32
+	for _, s := range last {
+		if s.Result == acked.String() {
+			pids = append(pids, s.PID)
+		}
+	}
+	slices.Sort(pids)
+	var names []string
+	for _, pid := range slices.Compact(pids) {
+		names = append(names, fmt.Sprint(pid))
+	}
+	return names
 }
 
 // knownState is what a runtime has last said about itself.
