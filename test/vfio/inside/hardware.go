@@ -76,11 +76,12 @@ func (t *tpu) plugIn() error {
 	return t.bind()
 }
 
-const patience = 60 * time.Second
+// patience is for an emulated machine on a busy one; what is waited for takes seconds.
+const patience = 3 * time.Minute
 
 // wait polls, since the kernel tells of none of this.
 func wait(what string, done func() bool) error {
-	again := time.NewTicker(20 * time.Millisecond)
+	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for end := time.Now().Add(patience); time.Now().Before(end); <-again.C {
 		if done() {
