@@ -89,7 +89,7 @@ func (c *checkpoint) save(conf *config.Config, cont *container.Container) error 
 	}
 	c.opts.Compression = level
 	c.opts.SaveRestoreExecContainerID = cont.ID
-	dir, err := image.Claim(c.path)
+	dir, err := image.Claim(c.path, cont.ID)
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (c *checkpoint) save(conf *config.Config, cont *container.Container) error 
 	if !dir.Remote() {
 		// Without it the image can be restored all the same. It may be all that is
 		// left of the container.
-		if err := dir.Write(report); err != nil {
-			log.Warningf("The image is whole, but for %s: %v", image.ReportName, err)
+		if err := errors.Join(dir.Write(report), dir.Mark()); err != nil {
+			log.Warningf("The image is whole, but for what describes it: %v", err)
 		}
 	}
 	return nil

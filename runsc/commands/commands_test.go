@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/cmd"
 )
 
@@ -64,7 +65,7 @@ func newed(e ast.Expr) string {
 
 // replaced are the commands of ours that stand in for one of gVisor's.
 var replaced = map[string]string{
-	"commands.checkpoint": "cmd.Checkpoint", "commands.create": "cmd.Create", "commands.pause": "cmd.Pause",
+	"commands.checkpoint": "cmd.Checkpoint", "commands.create": "cmd.Create", "commands.kill": "cmd.Kill", "commands.pause": "cmd.Pause",
 	"commands.restore": "cmd.Restore", "commands.resume": "cmd.Resume", "commands.run": "cmd.Run", "commands.wait": "cmd.Wait",
 }
 
@@ -125,5 +126,15 @@ func TestReplacementsTakeTheSameFlags(t *testing.T) {
 	})
 	for _, c := range []interface{ SetFlags(*flag.FlagSet) }{new(cmd.Pause), new(cmd.Resume)} {
 		c.SetFlags(flag.NewFlagSet("", flag.ContinueOnError))
+	}
+}
+
+func TestSignalOf(t *testing.T) {
+	for word, want := range map[string]unix.Signal{
+		"": unix.SIGTERM, "KILL": unix.SIGKILL, "sigint": unix.SIGINT, "15": unix.SIGTERM, "SIGRTMIN": 0, "0": 0, "x": 0,
+	} {
+		if sig, ok := signalOf(word); ok != (want != 0) || ok && sig != want {
+			t.Errorf("signalOf(%q) = %v, %t, want %v", word, sig, ok, want)
+		}
 	}
 }

@@ -51,6 +51,7 @@ func (r *restore) Execute(ctx context.Context, f *flag.FlagSet, args ...any) sub
 	if f.NArg() != 1 || !specutils.IsRootContainer(r.spec) {
 		return r.Restore.Execute(ctx, f, args...)
 	}
+	forgetFilestore(args[0].(*config.Config), f.Arg(0), r.spec)
 	if err := r.look(f.Lookup("image-path").Value.String()); err != nil {
 		return util.Errorf("restore refused: %v", err)
 	}

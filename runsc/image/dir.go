@@ -16,6 +16,12 @@ import (
 // ReportName is the file that is written last, by a checkpoint that succeeded.
 const ReportName = "tpu.json"
 
+// markName is the file by which Podman knows an image of CRIU's. That this is none,
+// it says itself.
+const markName = "inventory.img"
+
+const mark = "This is no image of CRIU's, but one of gVisor's, which runsc restores. Podman restores none without a file of this name.\n"
+
 // remoteName is the file by which gVisor knows that an image is saved elsewhere.
 const remoteName = "gcs_opts.json"
 
@@ -26,22 +32,30 @@ var savedNames = []string{
 	checkpointfiles.PagesFileName,
 }
 
-var names = append(slices.Clone(savedNames), ReportName)
+var names = append(slices.Clone(savedNames), ReportName, markName)
 
 // A Dir is an image directory that one checkpoint writes to.
 type Dir struct {
 	path   string
 	lock   *os.File
 	made   []string // directories that were not there before, the outermost first
+	aside  []string // files of an earlier image, which are renamed
 	remote bool
 }
+
+// asidePrefix begins the names of files that are put aside.
+const asidePrefix = ".tpuvisor-old-"
 
 // Claim makes the directory if it is not there, and keeps other checkpoints out of
 // it. It refuses one that holds an image, or cannot be written to. The claim ends
 // with Release, or with the process.
-func Claim(path string) (*Dir, error) {
+//
+// An earlier image of the same container is replaced if the container ran on after
+// it, since Podman has one directory per container: the image is put aside, and is
+// back after a Discard.
+func Claim(path, container string) (*Dir, error) {
 	d := &Dir{path: path}
-	if err := d.claim(); err != nil {
+	if err := d.claim(container); err != nil {
 		d.Release()
 		d.removeMade()
 		return nil, err
@@ -49,7 +63,7 @@ func Claim(path string) (*Dir, error) {
 	return d, nil
 }
 
-func (d *Dir) claim() (err error) {
+func (d *Dir) claim(container string) (err error) {
 	if d.made, err = makeAll(d.path); err != nil {
 		return fmt.Errorf("making the image directory: %w", err)
 	}
@@ -65,14 +79,43 @@ func (d *Dir) claim() (err error) {
 		d.remote = true
 		return nil
 	}
-	if there := d.present(); len(there) > 0 {
+	if there := d.present(); len(there) > 0 && !d.outdated(container) {
 		return fmt.Errorf("%s holds an image already (%s): give another directory, or remove these files", d.path, strings.Join(there, ", "))
 	}
 	probe, err := os.CreateTemp(d.path, ".tpuvisor-*")
 	if err != nil {
 		return fmt.Errorf("the image directory cannot be written to: %w", err)
 	}
-	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return err
+	}
+	return d.putAside()
+}
+
+// outdated reports whether the image in the directory is of the container, which ran
+// on after it was saved.
+func (d *Dir) outdated(container string) bool {
+	r, err := Read(d.path)
+	return err == nil && r != nil && r.LeaveRunning && r.Container == container
+}
+
+func (d *Dir) putAside() error {
+	for _, name := range d.present() {
+		if err := os.Rename(filepath.Join(d.path, name), filepath.Join(d.path, asidePrefix+name)); err != nil {
+			return errors.Join(fmt.Errorf("putting the earlier image aside: %w", err), d.putBack())
+		}
+		d.aside = append(d.aside, name)
+	}
+	return nil
+}
+
+func (d *Dir) putBack() error {
+	var errs []error
+	for _, name := range d.aside {
+		errs = append(errs, os.Rename(filepath.Join(d.path, asidePrefix+name), filepath.Join(d.path, name)))
+	}
+	d.aside = nil
+	return errors.Join(errs...)
 }
 
 // makeAll is os.MkdirAll that tells what it has made.
@@ -110,7 +153,7 @@ func (d *Dir) present() []string {
 }
 
 // Discard removes what the checkpoint has left in the directory, and the directory
-// if it was made for it. What was there before is not touched.
+// if it was made for it. What was there before is there again.
 func (d *Dir) Discard() error {
 	defer d.Release()
 	if d.remote {
@@ -120,8 +163,14 @@ func (d *Dir) Discard() error {
 	for _, name := range d.present() {
 		errs = append(errs, os.Remove(filepath.Join(d.path, name)))
 	}
+	errs = append(errs, d.putBack())
 	d.removeMade()
 	return errors.Join(errs...)
+}
+
+// Mark makes engines that look for an image of CRIU's find this one.
+func (d *Dir) Mark() error {
+	return os.WriteFile(filepath.Join(d.path, markName), []byte(mark), 0o644)
 }
 
 // removeMade leaves a directory that somebody has put something into.
@@ -133,8 +182,12 @@ func (d *Dir) removeMade() {
 	}
 }
 
-// Release ends the claim.
+// Release ends the claim, and removes what was put aside.
 func (d *Dir) Release() {
+	for _, name := range d.aside {
+		_ = os.Remove(filepath.Join(d.path, asidePrefix+name)) // at worst, it is left
+	}
+	d.aside = nil
 	if d.lock != nil {
 		_ = d.lock.Close()
 		d.lock = nil

@@ -30,11 +30,11 @@ func touch(t *testing.T, path string) {
 func TestDiscard(t *testing.T) {
 	root := t.TempDir()
 	deep := filepath.Join(root, "a", "b")
-	d, err := Claim(deep)
+	d, err := Claim(deep, "c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Claim(deep); err == nil {
+	if _, err := Claim(deep, "c"); err == nil {
 		t.Error("two checkpoints have the same directory")
 	}
 	for _, name := range names {
@@ -52,7 +52,7 @@ func TestDiscard(t *testing.T) {
 // for it too, if somebody uses it.
 func TestDiscardLeavesOthers(t *testing.T) {
 	deep := filepath.Join(t.TempDir(), "a")
-	d, err := Claim(deep)
+	d, err := Claim(deep, "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestClaimRefuses(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range names {
 		touch(t, filepath.Join(dir, name))
-		if _, err := Claim(dir); err == nil {
+		if _, err := Claim(dir, "c"); err == nil {
 			t.Errorf("a directory with %s is taken", name)
 		}
 		if got := entries(t, dir); !slices.Equal(got, []string{name}) {
@@ -80,7 +80,7 @@ func TestClaimRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := Claim(dir)
+	d, err := Claim(dir, "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestClaimRefuses(t *testing.T) {
 	}
 	d.Release()
 	touch(t, filepath.Join(dir, "file"))
-	if _, err := Claim(filepath.Join(dir, "file", "x")); err == nil {
+	if _, err := Claim(filepath.Join(dir, "file", "x"), "c"); err == nil {
 		t.Error("a file is taken for a directory")
 	}
 }
@@ -99,7 +99,7 @@ func TestRemote(t *testing.T) {
 	dir := t.TempDir()
 	touch(t, filepath.Join(dir, remoteName))
 	touch(t, filepath.Join(dir, savedNames[0]))
-	d, err := Claim(dir)
+	d, err := Claim(dir, "c")
 	if err != nil || !d.Remote() {
 		t.Fatalf("got %v, %v", d, err)
 	}
@@ -113,7 +113,7 @@ func TestRemote(t *testing.T) {
 
 func TestWriteIsAtomic(t *testing.T) {
 	dir := t.TempDir()
-	d, err := Claim(dir)
+	d, err := Claim(dir, "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,5 +136,46 @@ func TestWriteIsAtomic(t *testing.T) {
 	touch(t, filepath.Join(dir, ReportName))
 	if _, err := Read(dir); err == nil {
 		t.Error("garbage is taken for a report")
+	}
+}
+
+// TestClaimReplaces wants an earlier image of a container that ran on to make way for
+// the next, and to be back if there will be none; and no other image.
+func TestClaimReplaces(t *testing.T) {
+	for _, tt := range []struct {
+		report   string
+		replaced bool
+	}{
+		{`{"container": "c", "leaveRunning": true}`, true},
+		{`{"container": "c"}`, false},
+		{`{"container": "b", "leaveRunning": true}`, false},
+	} {
+		dir := t.TempDir()
+		touch(t, filepath.Join(dir, savedNames[0]))
+		if err := os.WriteFile(filepath.Join(dir, ReportName), []byte(tt.report), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		before := entries(t, dir)
+		for _, discard := range []bool{true, false} {
+			d, err := Claim(dir, "c")
+			if (err == nil) != tt.replaced {
+				t.Errorf("Claim() with the report %s: %v", tt.report, err)
+			}
+			if err != nil {
+				continue
+			}
+			touch(t, filepath.Join(dir, savedNames[1]))
+			want := []string{savedNames[1]}
+			if discard {
+				want = before
+				if err := d.Discard(); err != nil {
+					t.Error(err)
+				}
+			}
+			d.Release()
+			if got := entries(t, dir); !slices.Equal(got, want) {
+				t.Errorf("after a claim, discarded: %t, there are %q, want %q", discard, got, want)
+			}
+		}
 	}
 }
