@@ -32,6 +32,8 @@ type attempt struct {
 	// +checklocks:mu
 	keys []any
 	// +checklocks:mu
+	known bool // the outcome is
+	// +checklocks:mu
 	ended bool
 }
 
@@ -52,7 +54,13 @@ func (a *attempt) mine() bool { return goid.Get() == a.goid }
 func (a *attempt) over() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.ended
+	return a.known
+}
+
+func (a *attempt) setKnown() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known = true
 }
 
 func (a *attempt) age() time.Duration { return time.Since(a.started).Round(time.Millisecond) }
@@ -76,6 +84,7 @@ func (a *attempt) wait(count uint32, after func()) {
 		case gen.Count == math.MaxUint32: // the sandbox is being torn down
 			go a.finish(nil, false, after)
 		case a.mine() && (!onOurs || registered):
+			a.setKnown()
 			if err == nil {
 				a.saved()
 			}

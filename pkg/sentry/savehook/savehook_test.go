@@ -137,6 +137,23 @@ func TestLaterFailureAborts(t *testing.T) {
 	j.expect(t, "pre-save a", "pre-save b", "abort b: again", "abort a: again")
 }
 
+// TestNextAttemptRightAway begins an attempt in the moment in which the one before
+// has ended.
+func TestNextAttemptRightAway(t *testing.T) {
+	k, r, _ := setup(t, "a")
+	for i := range 100 {
+		if err := r.PreSave(k.Kernel); err != nil {
+			t.Fatalf("attempt %d: %v", i, err)
+		}
+		var outcome error
+		if i%2 == 1 {
+			outcome = errors.New("disk full")
+		}
+		k.OnCheckpointAttempt(outcome)
+	}
+	settle(t, r)
+}
+
 func TestOthersOutcomesAreNotOurs(t *testing.T) {
 	k, r, j := setup(t, "a")
 	if err := r.PreSave(k.Kernel); err != nil {
