@@ -143,7 +143,7 @@ bazel-gazelle: bazel-tools ## write the BUILD.bazel files anew
 	$(BUILDIFIER) -lint=fix
 
 .PHONY: bazel-check
-bazel-check: bazel-tools ## fail when Gazelle or buildifier would change a file, or Bazel lacks a test
+bazel-check: bazel-tools vendor ## fail when Gazelle or buildifier would change a file, or Bazel lacks a test
 	$(GAZELLE) -mode=diff
 	$(BUILDIFIER) -mode=check -lint=warn
 	@mkdir -p build
