@@ -55,12 +55,16 @@ func (r *restore) Execute(ctx context.Context, f *flag.FlagSet, args ...any) sub
 	if err := r.look(f.Lookup("image-path").Value.String()); err != nil {
 		return util.Errorf("restore refused: %v", err)
 	}
+	detached := f.Lookup("detach").Value.String() == "true"
+	show := progress.Options{Out: os.Stderr, Always: r.progress, Plain: !detached, FromStart: true}
+	if detached && !show.Shows() {
+		return r.Restore.Execute(ctx, f, args...)
+	}
 	conf, id := args[0].(*config.Config), f.Arg(0)
 	_, loadErr := container.Load(conf.RootDir, container.FullID{ContainerID: id}, container.LoadOpts{})
-	detached := f.Lookup("detach").Value.String() == "true"
-	w := watchRestore(conf, id, progress.Options{Out: os.Stderr, Always: r.progress, Plain: !detached, FromStart: true})
+	w := watchRestore(conf, id, show)
 	status := r.Restore.Execute(ctx, f, args...)
-	err := w.stop(status == subcommands.ExitSuccess && detached)
+	err := w.stop(status != subcommands.ExitSuccess || !detached)
 	if status != subcommands.ExitSuccess || err == nil {
 		return status
 	}
@@ -99,7 +103,6 @@ func destroy(conf *config.Config, id string) {
 
 // A restoreWatch follows a restore that another part of the command makes.
 type restoreWatch struct {
-	shows  bool
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // why the TPUs are not back, when done is closed
@@ -107,7 +110,7 @@ type restoreWatch struct {
 
 func watchRestore(conf *config.Config, id string, o progress.Options) *restoreWatch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &restoreWatch{shows: o.Shows(), cancel: cancel, done: make(chan struct{})}
+	w := &restoreWatch{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
 		c := awaitRunning(ctx, conf, id)
@@ -125,10 +128,9 @@ func watchRestore(conf *config.Config, id string, o progress.Options) *restoreWa
 	return w
 }
 
-// stop ends the watching. A detached command waits for the TPUs if it shows what
-// they do.
-func (w *restoreWatch) stop(detached bool) error {
-	if !detached || !w.shows {
+// stop ends the watching: at once, or when it is known whether the TPUs are back.
+func (w *restoreWatch) stop(now bool) error {
+	if now {
 		w.cancel()
 	}
 	<-w.done
