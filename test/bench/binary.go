@@ -138,17 +138,26 @@ func (x *box) removeFiles() error {
 
 // await waits for a file of the guest's.
 func (x *box) await(ctx context.Context, name string) error {
-	looked := time.Now()
-	return sandbox.Poll(ctx, x.name+"'s guest to write "+name, func() (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for looked := time.Now(); ; {
 		if _, err := os.Stat(filepath.Join(x.log, name)); err == nil {
-			return true, nil
+			return nil
 		}
-		if time.Since(looked) < time.Second {
-			return false, nil
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: waiting for the guest to write %s: %w", x.name, name, ctx.Err())
+		case <-tick.C:
 		}
-		looked = time.Now()
-		return false, x.alive(ctx)
-	})
+		if time.Since(looked) > time.Second {
+			looked = time.Now()
+			if err := x.alive(ctx); err != nil {
+				return fmt.Errorf("%s: waiting for the guest to write %s: %w", x.name, name, err)
+			}
+		}
+	}
 }
 
 // alive is an error if the sandbox is not.

@@ -18,10 +18,12 @@ type hostile struct {
 }
 
 func (r *run) hostiles() []hostile {
-	names := strconv.Itoa(r.names)
+	// More threads than that in one process are more than the host's map has room for.
+	const processes = 10
+	names, each := fmt.Sprint(r.names), fmt.Sprint(r.names/processes)
 	return []hostile{
-		{names + " names of one pair of pipes", []string{"runtimes", "-names=same", "-threads", names}},
-		{names + " names with pipes of their own", []string{"runtimes", "-names=distinct", "-threads", names}},
+		{names + " names of ten pairs of pipes", []string{"runtimes", fmt.Sprintf("-processes=%d", processes), "-names=same", "-threads", each}},
+		{names + " names with pipes of their own", []string{"runtimes", fmt.Sprintf("-processes=%d", processes), "-names=distinct", "-threads", each}},
 		{fmt.Sprintf("%d answers of 1 MiB, byte by byte, limit %s", r.drips, r.limit), []string{"runtimes", "-drip", "-number", strconv.Itoa(r.drips)}},
 	}
 }

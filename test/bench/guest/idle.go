@@ -15,17 +15,23 @@ func idle(fs *flag.FlagSet) func() error {
 		if err := l.take(); err != nil {
 			return err
 		}
-		for range *processes - 1 {
-			if err := startProcess(); err != nil {
-				return err
-			}
-		}
-		if *processes > 0 {
-			return l.ready()
-		}
-		os.Stdout.Write([]byte{'.'}) // to the first process
-		return nil
+		return l.others(*processes)
 	}
+}
+
+// others starts the other processes, and says that all is set up. In those, processes
+// is 0, and they say it to the first one.
+func (l *load) others(processes int) error {
+	if processes == 0 {
+		_, err := os.Stdout.Write([]byte{'.'})
+		return err
+	}
+	for range processes - 1 {
+		if err := startProcess(); err != nil {
+			return err
+		}
+	}
+	return l.ready()
 }
 
 // startProcess starts one more process, and returns when it is set up.

@@ -3,7 +3,7 @@
 //
 //	guest true      ends at once
 //	guest idle      processes with threads and open files, and no TPU
-//	guest runtimes  one process with a TPU and any number of runtimes
+//	guest runtimes  processes with a TPU and any number of runtimes in each
 //
 // When all is set up, it makes the file ready in the folder -log. It does not end by
 // itself.

@@ -22,13 +22,14 @@ import (
 
 const device = "/dev/vfio/0"
 
-// host is a process with one TPU and its runtimes, which answer at once.
+// host is a process with a TPU and its runtimes, which answer at once.
 type host struct {
 	load
-	number int
-	drip   bool
-	names  string
-	first  string // name of the first runtime
+	processes int
+	number    int
+	drip      bool
+	names     string
+	first     string // name of the first runtime
 
 	mu    sync.Mutex
 	tpu   int // descriptor, or -1
@@ -48,7 +49,8 @@ func runtimes(fs *flag.FlagSet) func() error {
 		controlpb.ControlAction_ACTION_RESTORE:    {},
 	}}
 	h.flags(fs)
-	fs.IntVar(&h.number, "number", 1, "how many runtimes there are")
+	fs.IntVar(&h.processes, "processes", 1, "how many such processes there are; with more than one, nobody writes down the times")
+	fs.IntVar(&h.number, "number", 1, "how many runtimes there are in each")
 	fs.BoolVar(&h.drip, "drip", false, "answer with the largest frame, byte by byte")
 	fs.StringVar(&h.names, "names", "", "what the other threads' names claim: same, a runtime's own pipes; or distinct, pipes of their own")
 	return h.run
@@ -69,7 +71,7 @@ func (h *host) run() error {
 	if err := h.take(); err != nil {
 		return err
 	}
-	return h.ready()
+	return h.others(h.processes)
 }
 
 func (h *host) attach() error {
@@ -188,7 +190,7 @@ func (h *host) answer(request *controlpb.ControlRequest, answers fd) error {
 
 // endOf writes down when what happened, when everybody is back.
 func (h *host) endOf(action controlpb.ControlAction) error {
-	if action != controlpb.ControlAction_ACTION_RESTORE {
+	if action != controlpb.ControlAction_ACTION_RESTORE || h.processes != 1 {
 		return nil
 	}
 	all := map[string]any{}
