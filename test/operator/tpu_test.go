@@ -163,8 +163,8 @@ func TestTraces(t *testing.T) {
 			slow++
 		}
 	}
-	if slow != 1 {
-		t.Errorf("%d runtimes took a second for CHECKPOINT, want 1: %s", slow, s.stdout)
+	if slow < 1 { // the other one may be slow by itself
+		t.Errorf("%d runtimes took a second for CHECKPOINT, want at least 1: %s", slow, s.stdout)
 	}
 	r.must(r.Wipe())
 	r.must(r.Restore(t.Context(), image))
