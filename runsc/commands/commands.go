@@ -37,9 +37,9 @@ var groups = []struct {
 	commands []util.SubCommand
 }{
 	{forUsers, []util.SubCommand{
-		new(checkpoint), new(create), new(kill), new(pause), new(restore), new(resume), new(run), new(wait),
+		new(checkpoint), new(create), new(kill), new(pause), new(remove), new(restore), new(resume), new(run), new(wait),
 		new(tpucmd.TPU),
-		new(cmd.Delete), new(cmd.Do), new(cmd.Events), new(cmd.Exec), new(cmd.FSCheckpoint),
+		new(cmd.Do), new(cmd.Events), new(cmd.Exec), new(cmd.FSCheckpoint),
 		new(cmd.List), new(cmd.PS), new(cmd.PortForward), new(cmd.Read),
 		new(cmd.SandboxExec), new(cmd.Spec), new(cmd.Start), new(cmd.State), new(cmd.Tar),
 		new(cmd.Update),

@@ -65,7 +65,7 @@ func newed(e ast.Expr) string {
 
 // replaced are the commands of ours that stand in for one of gVisor's.
 var replaced = map[string]string{
-	"commands.checkpoint": "cmd.Checkpoint", "commands.create": "cmd.Create", "commands.kill": "cmd.Kill", "commands.pause": "cmd.Pause",
+	"commands.checkpoint": "cmd.Checkpoint", "commands.create": "cmd.Create", "commands.kill": "cmd.Kill", "commands.pause": "cmd.Pause", "commands.remove": "cmd.Delete",
 	"commands.restore": "cmd.Restore", "commands.resume": "cmd.Resume", "commands.run": "cmd.Run", "commands.wait": "cmd.Wait",
 }
 

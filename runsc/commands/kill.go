@@ -2,9 +2,11 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/subcommands"
 	"golang.org/x/sys/unix"
@@ -59,14 +61,53 @@ func signalOf(word string) (unix.Signal, bool) {
 // killContainer sends the signal. In a paused sandbox it waits until that is resumed,
 // as with any runtime, but for the one that nothing can wait for.
 func killContainer(c *container.Container, sig unix.Signal, all bool) error {
-	if c.Status != container.Paused {
+	switch {
+	case c.Status != container.Paused:
 		return c.SignalContainer(sig, all)
+	case sig != unix.SIGKILL:
+		return c.Sandbox.SignalContainer(c.ID, sig, all)
 	}
-	if sig == unix.SIGKILL && c.IsSandboxRoot() {
-		return unix.Kill(c.SandboxPid(), unix.SIGKILL)
+	// Resumed, the sandbox counts as stopped when it has ended; gVisor takes a paused
+	// one to be there for ever. The signal is there first, so nothing runs meanwhile.
+	killed := make(chan error, 1)
+	go func() {
+		err := c.Sandbox.SignalContainer(c.ID, sig, all)
+		killed <- errors.Join(err, c.Resume())
+	}()
+	limit := time.NewTimer(killTime)
+	defer limit.Stop()
+	var err error
+	select {
+	case err = <-killed:
+	case <-limit.C:
+		err = errors.New("the sandbox does not answer")
 	}
-	if err := c.Sandbox.SignalContainer(c.ID, sig, all); err != nil || sig != unix.SIGKILL {
+	if !c.IsSandboxRoot() {
+		return err // the sandbox has other containers, which go on
+	}
+	// It has nothing to do any more, whatever it is doing.
+	if err := unix.Kill(c.SandboxPid(), unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
 		return err
 	}
-	return c.Resume() // the sandbox has other containers, which go on
+	return nil
+}
+
+// killTime is how long a sandbox has to take note that it is to end.
+const killTime = 5 * time.Second
+
+// remove is gVisor's delete, for which a paused container has stopped too when its
+// sandbox is gone.
+type remove struct{ cmd.Delete }
+
+// Execute implements subcommands.Command.
+func (r *remove) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
+	for _, id := range f.Args() {
+		c, err := container.Load(args[0].(*config.Config).RootDir, container.FullID{ContainerID: id}, container.LoadOpts{})
+		if err == nil && c.Status == container.Paused && !c.IsSandboxRunning() {
+			if err := f.Set("force", "true"); err != nil {
+				return util.Errorf("%v", err)
+			}
+		}
+	}
+	return r.Delete.Execute(ctx, f, args...)
 }
