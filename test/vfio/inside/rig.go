@@ -179,15 +179,16 @@ func (b *box) save() (image string) {
 	return image
 }
 
-// end takes a sandbox away.
+// end takes a sandbox away. The guest ends with its input, if it has not before, and
+// the command that has started the sandbox clears up after it.
 func (b *box) end() {
 	b.in.Close()
-	b.rig.must(b.rig.runsc("delete", "--force", b.id))
 	select {
 	case <-b.ended:
 	case <-time.After(patience):
 		b.rig.must(fmt.Errorf("runsc of %s does not end", b.id))
 	}
+	b.rig.must(b.rig.runsc("delete", "--force", b.id))
 	b.rig.boxes = slices.DeleteFunc(b.rig.boxes, func(o *box) bool { return o == b })
 }
 
