@@ -49,7 +49,7 @@ func TestContainerdRuncShim(t *testing.T) {
 	p.follow("containerd-run", ctrJob(j, "job"))
 	p.checkpointWithCtr(j)
 
-	p.follow("containerd-folder", "ID=job2")
+	p.follow("containerd-folder", "ID=job")
 	j.goesOn()
 }
 
@@ -61,7 +61,7 @@ func TestContainerdOwnShim(t *testing.T) {
 	p.checkpointWithCtr(j)
 }
 
-// checkpointWithCtr pauses the job, checkpoints it, and restores it as job2.
+// checkpointWithCtr pauses the job, checkpoints it, and restores it under its name.
 func (p *place) checkpointWithCtr(j *job) {
 	p.t.Helper()
 	j.goesOn()
