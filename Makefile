@@ -98,6 +98,10 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 test-engines: runsc shim ## Docker, containerd and Podman with the built runsc; needs root and their packages
 	$(GO) test $(BUILD_FLAGS) -tags engines -count=1 -timeout 20m $(TESTFLAGS) ./test/engines/...
 
+.PHONY: test-vfio
+test-vfio: runsc ## the built runsc on real VFIO, in an emulated machine that is downloaded; needs root
+	$(GO) test $(BUILD_FLAGS) -tags vfio -count=1 -timeout 30m -v $(TESTFLAGS) ./test/vfio
+
 # Both runsc are run in turn, pair by pair. BENCHFLAGS may name rows, and a number of
 # pairs; docs/performance.md has more.
 BENCHFLAGS ?=

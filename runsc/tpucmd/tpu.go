@@ -50,7 +50,7 @@ func commander(f *flag.FlagSet) *subcommands.Commander {
 	cdr := subcommands.NewCommander(f, "runsc tpu")
 	cdr.Register(&help{cdr: cdr}, "")
 	for _, c := range []subcommands.Command{
-		new(ps), new(state), new(lock), new(unlock), new(check), new(wait), new(trace),
+		new(ps), new(state), new(lock), new(unlock), new(check), new(holders), new(wait), new(trace),
 	} {
 		cdr.Register(&helpful{Command: c, cdr: cdr}, "")
 	}

@@ -33,7 +33,7 @@ func (e *BusyError) Error() string {
 	for i, g := range e.Groups {
 		names[i] = fmt.Sprintf("/dev/vfio/%d", g)
 	}
-	return fmt.Sprintf("%s still in use after %v by somebody outside of this sandbox",
+	return fmt.Sprintf("%s still in use after %v by somebody outside of this sandbox; `runsc tpu holders` on the host tells by whom",
 		strings.Join(names, ", "), e.Waited.Round(100*time.Millisecond))
 }
 

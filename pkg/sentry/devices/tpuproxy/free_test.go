@@ -41,7 +41,7 @@ func TestWaitFreeLimit(t *testing.T) {
 		if !errors.As(err, &busy) || !errors.Is(err, ErrBusy) || !slices.Equal(busy.Groups, []uint32{4, 9}) {
 			t.Fatalf("got %v", err)
 		}
-		want := "/dev/vfio/4, /dev/vfio/9 still in use after 5s by somebody outside of this sandbox"
+		want := "/dev/vfio/4, /dev/vfio/9 still in use after 5s by somebody outside of this sandbox; `runsc tpu holders` on the host tells by whom"
 		if busy.Error() != want {
 			t.Errorf("got  %s\nwant %s", busy, want)
 		}
