@@ -59,6 +59,7 @@ func (in Runners) String() string {
 		return "in process"
 	case Sandboxed:
 		return "in a sandbox"
+	case Both:
 	}
 	return "both"
 }

@@ -70,7 +70,7 @@ const (
 	actGetState   = controlpb.ControlAction_ACTION_GETSTATE
 )
 
-// moves is the whole table. docs/architecture.md shows it, and a test compares the
+// moves is the whole table. docs/exchange.md shows it, and a test compares the
 // two. What is not in it changes nothing, but for gone, which leads to lost from
 // everywhere.
 var moves = []move{

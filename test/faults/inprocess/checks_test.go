@@ -44,10 +44,10 @@ const maxText = 4 << 10
 
 // runtimeErrors lists the errors about single runtimes, the first ones first.
 func runtimeErrors(err error) (all []*control.RuntimeError) {
-	if e, ok := err.(*control.RuntimeError); ok {
+	if e, ok := err.(*control.RuntimeError); ok { //nolint:errorlint // the tree is walked here
 		return []*control.RuntimeError{e}
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // the tree is walked here
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
 			all = append(all, runtimeErrors(inner)...)
@@ -146,6 +146,7 @@ func (m *member) wantThen(t *testing.T, then faults.Then, err error) {
 			t.Errorf("rank %d has not ended", m.rank)
 		}
 		return
+	case faults.Running:
 	}
 	if state := m.runtime.State(); state != controlpb.RuntimeState_STATE_RUNNING {
 		t.Errorf("rank %d is %s; the error: %v", m.rank, tpuwire.StateName(state), err)
