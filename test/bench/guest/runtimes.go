@@ -109,11 +109,7 @@ func (h *host) startRuntime() error {
 	if h.first == "" {
 		h.first = name.String()
 	}
-	startThread(name.String(), func() {
-		if err := h.serve(fd(requests[0]), fd(answers[1])); err != nil {
-			fail(err)
-		}
-	})
+	startThread(name.String(), func() { fail(h.serve(fd(requests[0]), fd(answers[1]))) })
 	return nil
 }
 
@@ -139,6 +135,7 @@ func (h *host) pretend() error {
 	return nil
 }
 
+// serve answers requests until it fails.
 func (h *host) serve(requests, answers fd) error {
 	reader := tpuwire.NewReader(requests)
 	for {

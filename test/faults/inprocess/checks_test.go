@@ -44,16 +44,16 @@ const maxText = 4 << 10
 
 // runtimeErrors lists the errors about single runtimes, the first ones first.
 func runtimeErrors(err error) (all []*control.RuntimeError) {
-	if e, ok := err.(*control.RuntimeError); ok { //nolint:errorlint // the tree is walked here
-		return []*control.RuntimeError{e}
-	}
-	switch e := err.(type) { //nolint:errorlint // the tree is walked here
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		for _, inner := range several.Unwrap() {
 			all = append(all, runtimeErrors(inner)...)
 		}
-	case interface{ Unwrap() error }:
-		return runtimeErrors(e.Unwrap())
+	}
+	// Without any inside, the several are the cause of one.
+	var one *control.RuntimeError
+	if len(all) == 0 && errors.As(err, &one) {
+		all = append(all, one)
 	}
 	return all
 }
