@@ -131,10 +131,9 @@ func measure(o *options, host tpuhost.Host) (err error) {
 	if r.results, err = load(o); err != nil {
 		return err
 	}
-	if err := r.all(ctx); err != nil {
-		return err
-	}
-	return finish(o, r.results)
+	// What was measured before something failed is worth keeping.
+	err = r.all(ctx)
+	return errors.Join(err, finish(o, r.results))
 }
 
 func (r *run) binary(name, path string) (*binary, error) {
