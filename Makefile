@@ -95,8 +95,13 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 # one block each, with its ## line.
 
 .PHONY: test-engines
-test-engines: runsc shim ## Docker, containerd and Podman with the built runsc; needs root and their packages
+test-engines: runsc shim crictl ## Docker, containerd and Podman with the built runsc; needs root and their packages
 	$(GO) test $(BUILD_FLAGS) -tags engines -count=1 -timeout 20m $(TESTFLAGS) ./test/engines/...
+	$(GO) -C test/engines/kubernetes test $(BUILD_FLAGS) $(TESTFLAGS) ./...
+
+.PHONY: crictl
+crictl:
+	@$(GO) -C test/engines/kubernetes build $(BUILD_FLAGS) -o ../../../$(BIN)/crictl sigs.k8s.io/cri-tools/cmd/crictl
 
 .PHONY: test-vfio
 test-vfio: runsc ## the built runsc on real VFIO, in an emulated machine that is downloaded; needs root

@@ -10,6 +10,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/cmd/util"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/flag"
@@ -39,7 +40,11 @@ func forgetFilestore(conf *config.Config, id string, spec *specs.Spec) {
 
 // Execute implements subcommands.Command.
 func (c *create) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
-	forgetFilestore(args[0].(*config.Config), f.Arg(0), c.spec)
+	conf := args[0].(*config.Config)
+	if err := checkPod(conf, c.spec); err != nil {
+		util.Fatalf("creating container: %v", err)
+	}
+	forgetFilestore(conf, f.Arg(0), c.spec)
 	return c.Create.Execute(ctx, f, args...)
 }
 

@@ -75,6 +75,17 @@ func (d document) block(t *testing.T, name string) block {
 	return block{}
 }
 
+// unused lists the blocks that no test has asked for.
+func (d document) unused() []string {
+	var names []string
+	for _, b := range d {
+		if !usedBlocks[b.name] {
+			names = append(names, b.name)
+		}
+	}
+	return names
+}
+
 // follow does what a block of the document says, and returns what its commands say.
 func (p *place) follow(name string, words ...string) string {
 	p.t.Helper()

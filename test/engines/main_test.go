@@ -4,6 +4,7 @@ package engines
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,7 +37,19 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "engines:", err)
 		return 1
 	}
-	return m.Run()
+	status := m.Run()
+	if status == 0 && wholeRun() {
+		if left := guide.unused(); len(left) > 0 {
+			fmt.Fprintf(os.Stderr, "engines: no test does what these blocks of docs/engines.md say: %q\n", left)
+			return 1
+		}
+	}
+	return status
+}
+
+// wholeRun reports whether all tests have been run.
+func wholeRun() bool {
+	return flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
 }
 
 func prepare(dir string) (err error) {
