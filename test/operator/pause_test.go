@@ -40,7 +40,7 @@ func TestPauseMeanwhile(t *testing.T) {
 // TestSlowResume wants a resume to wait for the TPUs, and nobody else to wait for it.
 func TestSlowResume(t *testing.T) {
 	t.Parallel()
-	r := start(t, trial.Job{Fault: "late=3s@RESTORE"})
+	r := start(t, trial.Job{Fault: "late=15s@RESTORE"})
 	r.must(r.Container.Pause(t.Context()))
 	r.runsc("checkpoint", "-leave-running", "-image-path="+r.Image(), r.Container.ID).wants(t, yes)
 	r.wantStatus("paused")
