@@ -17,6 +17,7 @@ import (
 // follow is a process of the job: it runs its members, and ends when they all
 // have done their steps, or with the first that cannot.
 func follow(o *options) int {
+	go stayAlive()
 	var wait sync.WaitGroup
 	for i := range o.runtimes {
 		m, err := newMember(o, i)
@@ -28,6 +29,14 @@ func follow(o *options) int {
 	}
 	wait.Wait()
 	return 0
+}
+
+// stayAlive keeps the Go runtime from ending a process in which every goroutine
+// waits: one whose runtime never answers, and whose job is held.
+func stayAlive() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 // member is one TPU's part of the job.
