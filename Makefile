@@ -83,16 +83,37 @@ unit: seam ## every test that runs in a plain `go test`
 e2e: runsc ## the built runsc with real sandboxes and images; needs root
 	$(GO) test $(BUILD_FLAGS) -count=1 $(TESTFLAGS) $(SYSTEM_TESTS)
 
+# Once more, but for the fault matrix and what only measures: these take long so.
+RACE_TESTS = $(filter-out %/test/faults/inprocess %/test/bench/presave,$(UNIT_TESTS))
+
 .PHONY: test-race
 test-race: seam ## the unit tests with the race detector; needs a C compiler
-	CGO_ENABLED=1 $(GO) test -race $(BUILD_FLAGS) $(SEAM) $(TESTFLAGS) $(UNIT_TESTS)
+	CGO_ENABLED=1 $(GO) test -race $(BUILD_FLAGS) $(SEAM) $(TESTFLAGS) $(RACE_TESTS)
 
 .PHONY: test-lockdep
 test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
-	$(GO) test -tags lockdep $(BUILD_FLAGS) $(SEAM) $(TESTFLAGS) $(UNIT_TESTS)
+	$(GO) test -tags lockdep $(BUILD_FLAGS) $(SEAM) $(TESTFLAGS) $(RACE_TESTS)
 
 # Targets for machines with more than Go, make and root, or with more time, go here:
 # one block each, with its ## line.
+
+# RUNSC may be another runsc: bin/runsc-upstream, for the difference.
+.PHONY: faults
+faults: $(if $(RUNSC),,runsc) ## every kind of fault with the built runsc, or RUNSC=…, and a table of results; needs root
+	TPUVISOR_RUNSC=$(abspath $(or $(RUNSC),$(BIN)/runsc)) \
+		$(GO) -C test/faults/sandboxed test $(BUILD_FLAGS) -tags faults -count=1 -timeout 60m $(TESTFLAGS)
+
+# By count: a time makes go test fail now and then, when it ends in the middle of an input.
+FUZZCOUNT ?= 50000x
+
+.PHONY: fuzz-short
+fuzz-short: ## every fuzz target for some seconds, or FUZZCOUNT=…
+	@$(GO) list -f '{{$$p := .ImportPath}}{{$$d := .Dir}}{{range .TestGoFiles}}{{$$p}} {{$$d}}/{{.}}{{"\n"}}{{end}}' ./pkg/... | \
+		while read -r package file; do \
+			for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(f .*/\1/p' $$file); do \
+				$(GO) test $(BUILD_FLAGS) $(SEAM) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZCOUNT) $$package </dev/null || exit 1; \
+			done; \
+		done
 
 .PHONY: test-engines
 test-engines: runsc shim crictl ## Docker, containerd and Podman with the built runsc; needs root and their packages

@@ -13,7 +13,7 @@ import (
 func TestPauseMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, paused := range []bool{false, true} {
-		r := start(t, trial.Job{Fault: "late=3s@CHECKPOINT"})
+		r := start(t, trial.Job{Fault: "late=10s@CHECKPOINT"})
 		if paused {
 			r.must(r.Container.Pause(t.Context()))
 		}
