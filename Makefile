@@ -103,6 +103,15 @@ faults: $(if $(RUNSC),,runsc) ## every kind of fault with the built runsc, or RU
 	TPUVISOR_RUNSC=$(abspath $(or $(RUNSC),$(BIN)/runsc)) \
 		$(GO) -C test/faults/sandboxed test $(BUILD_FLAGS) -tags faults -count=1 -timeout 60m $(TESTFLAGS)
 
+# CYCLES and SEED make it another one, or the same one again.
+CYCLES ?= 200
+SEED ?= 0
+
+.PHONY: soak
+soak: runsc ## 200 checkpoints of one job, with random faults among them; needs root
+	TPUVISOR_RUNSC=$(abspath $(BIN)/runsc) $(GO) -C test/faults/sandboxed test $(BUILD_FLAGS) -tags faults \
+		-count=1 -timeout 60m -run '^TestSoak$$' $(TESTFLAGS) -args -cycles $(CYCLES) -seed $(SEED)
+
 # By count: a time makes go test fail now and then, when it ends in the middle of an input.
 FUZZCOUNT ?= 50000x
 
