@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -97,14 +98,39 @@ func (o *SaveOpts) Save(ctx context.Context, k *kernel.Kernel, dog *watchdog.Wat
 // down before it is known whether the save succeeds. gVisor ends the connections
 // of such an image when it is restored.
 func (o *SaveOpts) write(ctx context.Context, k *kernel.Kernel) error {
-	image, err := statefile.NewWriter(o.Destination, o.Key, o.Metadata)
+	file := &closedOnce{Writer: o.Destination}
+	image, err := statefile.NewWriter(file, o.Key, o.Metadata)
 	if err != nil {
 		return fmt.Errorf("writing the image's header: %w", err)
 	}
 	meta, pages := o.PagesMetadata, o.PagesFile
 	o.Destination, o.PagesMetadata, o.PagesFile = nil, nil, nil // SaveTo closes them
 	const goesOn = true
-	return k.SaveTo(ctx, image, meta, pages, o.AppMFExcludeCommittedZeroPages, goesOn)
+	err = k.SaveTo(ctx, image, meta, pages, o.AppMFExcludeCommittedZeroPages, goesOn)
+	// The image's writer does not close the file under it when what it still holds
+	// cannot be written, and a full disk stays full then as long as the sandbox lives.
+	if closeErr := file.Close(); err == nil && closeErr != nil {
+		err = fmt.Errorf("closing the image: %w", closeErr)
+	}
+	return err
+}
+
+// A closedOnce closes its writer, if that can be closed, and only once: not every
+// writer bears a second time.
+type closedOnce struct {
+	io.Writer
+	once sync.Once
+	err  error
+}
+
+// Close implements io.Closer.
+func (c *closedOnce) Close() error {
+	c.once.Do(func() {
+		if closer, ok := c.Writer.(io.Closer); ok {
+			c.err = closer.Close()
+		}
+	})
+	return c.err
 }
 
 // addUsage adds the time that this run has taken to that of the runs before.
