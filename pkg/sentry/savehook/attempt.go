@@ -43,7 +43,6 @@ func newAttempt(k *kernel.Kernel, hooks []Hooks) *attempt {
 		hooks:   hooks,
 		goid:    goid.Get(),
 		started: time.Now(),
-		exec:    k.SaveRestoreExecConfig,
 		done:    make(chan struct{}),
 	}
 }

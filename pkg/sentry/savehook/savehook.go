@@ -91,6 +91,7 @@ func (r *Registry) PreSave(k *kernel.Kernel) error {
 	if err := r.begin(a); err != nil {
 		return err
 	}
+	a.exec = k.SaveRestoreExecConfig // the undo of the attempt before may set it until here
 	for i, h := range hooks {
 		if h.PreSave == nil {
 			continue

@@ -145,9 +145,13 @@ func TestNextAttemptRightAway(t *testing.T) {
 		if err := r.PreSave(k.Kernel); err != nil {
 			t.Fatalf("attempt %d: %v", i, err)
 		}
+		if k.SaveRestoreExecConfig != nil {
+			t.Fatalf("attempt %d finds the exec hook of the one before", i)
+		}
 		var outcome error
 		if i%2 == 1 {
 			outcome = errors.New("disk full")
+			k.SaveRestoreExecConfig = &kernel.SaveRestoreExecConfig{}
 		}
 		k.OnCheckpointAttempt(outcome)
 	}
