@@ -93,6 +93,7 @@ func (c *checkpoint) save(conf *config.Config, cont *container.Container) error 
 	if err != nil {
 		return err
 	}
+	defer hireJanitor(conf, cont, dir, c.opts.Resume).dismiss()
 	report := &image.Report{Created: time.Now(), Container: cont.ID, LeaveRunning: c.opts.Resume}
 	if err := c.saveTo(conf, cont, report); err != nil {
 		return errors.Join(err, dir.Discard())

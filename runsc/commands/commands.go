@@ -58,7 +58,7 @@ var groups = []struct {
 }
 
 // internals are called by runsc itself, with flags that nobody asks help about.
-var internals = []util.SubCommand{new(cmd.Gofer), new(sentrycmd.Boot), new(sentrycmd.Umount)}
+var internals = []util.SubCommand{new(cmd.Gofer), new(sentrycmd.Boot), new(sentrycmd.Umount), new(cleanup)}
 
 // All returns the commands with their groups, and the help topics, for cli.Run.
 func All() (map[util.SubCommand]string, []subcommands.Command) {

@@ -69,11 +69,12 @@ var replaced = map[string]string{
 	"commands.restore": "cmd.Restore", "commands.resume": "cmd.Resume", "commands.run": "cmd.Run", "commands.wait": "cmd.Wait",
 }
 
-// TestAllCommands wants every command and topic of gVisor's, in its group, and one
+// TestAllCommands wants every command and topic of gVisor's, in its group, and two
 // more.
 func TestAllCommands(t *testing.T) {
 	want, wantTopics := upstream(t)
 	want["tpucmd.TPU"] = forUsers
+	want["commands.cleanup"] = forInternal
 	want["bwrap.Cli"] = "" // an alias, which gVisor adds by itself
 	all, topics := All()
 	got := map[string]string{}

@@ -50,6 +50,10 @@ func (c *create) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subc
 
 // Execute implements subcommands.Command.
 func (r *run) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
-	forgetFilestore(args[0].(*config.Config), f.Arg(0), r.spec)
+	conf := args[0].(*config.Config)
+	if err := checkPod(conf, r.spec); err != nil {
+		util.Fatalf("running container: %v", err)
+	}
+	forgetFilestore(conf, f.Arg(0), r.spec)
 	return r.Run.Execute(ctx, f, args...)
 }

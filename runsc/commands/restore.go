@@ -48,6 +48,9 @@ func (r *restore) FetchSpec(conf *config.Config, f *flag.FlagSet) (string, *spec
 
 // Execute implements subcommands.Command.
 func (r *restore) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
+	if err := checkPod(args[0].(*config.Config), r.spec); err != nil {
+		return util.Errorf("restore refused: %v", err)
+	}
 	if f.NArg() != 1 || !specutils.IsRootContainer(r.spec) {
 		return r.Restore.Execute(ctx, f, args...)
 	}

@@ -72,25 +72,31 @@ func cancelOnSignal(cont *container.Container) (stop func() bool) {
 }
 
 func requestCancel(ctx context.Context, cont *container.Container, s os.Signal) {
+	switch c := cancelCheckpoint(ctx, cont); {
+	case c.Canceled:
+		fmt.Fprintf(os.Stderr, "%v: the checkpoint is given up as soon as the TPU runtimes have answered\n", s)
+	case c.Phase != "":
+		fmt.Fprintf(os.Stderr, "%v: too late to give up the checkpoint: the sandbox is being saved\n", s)
+	}
+}
+
+// cancelCheckpoint cancels the checkpoint under way, or the next to begin until ctx
+// ends. It returns nothing if there was none, or if the sandbox has ended.
+func cancelCheckpoint(ctx context.Context, cont *container.Container) api.Canceled {
 	tick := time.NewTicker(cancelTry)
 	defer tick.Stop()
 	for {
 		var c api.Canceled
-		err := client.CallContext(ctx, cont, api.OpCancel, nil, &c)
-		switch {
-		case err != nil:
-			return
-		case c.Canceled:
-			fmt.Fprintf(os.Stderr, "%v: the checkpoint is given up as soon as the TPU runtimes have answered\n", s)
-			return
-		case c.Phase != "":
-			fmt.Fprintf(os.Stderr, "%v: too late to give up the checkpoint: the sandbox is being saved\n", s)
-			return
+		if err := client.CallContext(ctx, cont, api.OpCancel, nil, &c); err != nil {
+			return api.Canceled{}
+		}
+		if c.Canceled || c.Phase != "" {
+			return c
 		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick.C: // it has not begun
+			return api.Canceled{}
+		case <-tick.C:
 		}
 	}
 }

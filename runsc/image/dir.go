@@ -1,6 +1,7 @@
 package image
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,6 +91,32 @@ func (d *Dir) claim(container string) (err error) {
 		return err
 	}
 	return d.putAside()
+}
+
+// A claim is what another process has to know to end one.
+type claim struct {
+	Path  string
+	Made  []string
+	Aside []string
+}
+
+// Claimed is a text of which Inherit makes the same claim in a process that is given
+// the lock.
+func (d *Dir) Claimed() (text string, lock *os.File) {
+	b, err := json.Marshal(claim{d.path, d.made, d.aside})
+	if err != nil {
+		panic(err) // there are strings in it only
+	}
+	return string(b), d.lock
+}
+
+// Inherit takes a claim over from a process that has ended.
+func Inherit(text string, lock *os.File) (*Dir, error) {
+	var c claim
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return nil, err
+	}
+	return &Dir{path: c.Path, made: c.Made, aside: c.Aside, lock: lock}, nil
 }
 
 // outdated reports whether the image in the directory is of the container, which ran

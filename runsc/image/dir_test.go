@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func entries(t *testing.T, dir string) []string {
@@ -41,6 +43,37 @@ func TestDiscard(t *testing.T) {
 		touch(t, filepath.Join(deep, name))
 	}
 	if err := d.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, root); len(got) != 0 {
+		t.Errorf("left: %q", got)
+	}
+}
+
+// TestInherit wants another process to do what the one that has made the claim would
+// have done, and the lock to last until then.
+func TestInherit(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "a")
+	d, err := Claim(dir, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, lock := d.Claimed()
+	fd, err := unix.Dup(int(lock.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Release() // as the end of the process would
+	heir, err := Inherit(text, os.NewFile(uintptr(fd), "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Claim(dir, "c"); err == nil {
+		t.Error("the lock has not lasted")
+	}
+	touch(t, filepath.Join(dir, savedNames[0]))
+	if err := heir.Discard(); err != nil {
 		t.Fatal(err)
 	}
 	if got := entries(t, root); len(got) != 0 {

@@ -111,12 +111,13 @@ func (w *Watcher) finish() {
 	<-done
 }
 
-// follow passes events on. The sandbox waits with the save until it is asked again
-// after the answers of the runtimes, since it may be gone afterwards.
+// follow passes events on. The sandbox does not end before it was asked again after
+// the answers of the runtimes.
 func (w *Watcher) follow(ctx context.Context, after uint64, to chan<- api.Event) {
+	phases := w.show == nothing{}
 	for {
 		var got api.Events
-		if err := client.CallContext(ctx, w.c, api.OpWatch, api.Watch{After: after}, &got); err != nil {
+		if err := client.CallContext(ctx, w.c, api.OpWatch, api.Watch{After: after, Phases: phases}, &got); err != nil {
 			return
 		}
 		after = got.Sequence
