@@ -164,7 +164,7 @@ func Register(fs *vfs.VirtualFilesystem, useDevGofer bool) error {
 		return nil
 	}
 	dev := &vfioDevice{useDevGofer: useDevGofer, tpuproxy: new(tpuproxy)}
-	return fs.RegisterDevice(vfs.CharDevice, linux.MISC_MAJOR, VFIO_MINOR, dev, deviceOptions(containerPath))
+	return fs.RegisterDevice(vfs.CharDevice, linux.MISC_MAJOR, VFIO_MINOR, dev, deviceOptions())
 }
 
 // RegisterTPUDevice makes the node of a group known under a minor number. It may be
@@ -186,11 +186,13 @@ func registerGroup(fs *vfs.VirtualFilesystem, major, minor, group uint32, useDev
 		return errors.New("a VFIO group before /dev/vfio/vfio")
 	}
 	dev := &tpuDevice{minor: minor, num: group, useDevGofer: useDevGofer, tpuproxy: proxy, present: true}
-	return fs.RegisterDevice(vfs.CharDevice, major, minor, dev, deviceOptions(groupPath(group)))
+	return fs.RegisterDevice(vfs.CharDevice, major, minor, dev, deviceOptions())
 }
 
-func deviceOptions(pathname string) *vfs.RegisterDeviceOptions {
-	return &vfs.RegisterDeviceOptions{GroupName: dirName, Pathname: pathname, FilePerms: 0o666}
+// deviceOptions have no path: every container of the sandbox that starts later would
+// have the node, and TPU runtimes open all that there are.
+func deviceOptions() *vfs.RegisterDeviceOptions {
+	return &vfs.RegisterDeviceOptions{GroupName: dirName}
 }
 
 var major struct {
