@@ -55,15 +55,26 @@ func (d *Desk) watch(k *kernel.Kernel, args api.Watch) (api.Events, error) {
 		return api.Events{Now: time.Now(), Sequence: l.sequence}, nil
 	}
 	l.watchers++
+	if !args.Phases {
+		l.stepWatchers++
+	}
 	l.seen = max(l.seen, min(args.After, l.sequence))
-	d.wake() // the save may wait for it
+	d.wake() // the end of the save may wait for it
 	d.mu.Unlock()
-	d.await(k, api.WaitTime, func() bool { return l.sequence > args.After })
+	d.await(k, api.WaitTime, func() bool {
+		return args.Phases && l.phase > args.After || !args.Phases && l.sequence > args.After
+	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.watchers--
 	l.watched = time.Now()
-	return api.Events{Events: l.after(args.After), Now: time.Now(), Sequence: l.sequence}, nil
+	events := l.after(args.After)
+	if args.Phases {
+		events = slices.DeleteFunc(events, func(e api.Event) bool { return e.Step != nil })
+	} else {
+		l.stepWatchers--
+	}
+	return api.Events{Events: events, Now: time.Now(), Sequence: l.sequence}, nil
 }
 
 func (d *Desk) status() api.Status {

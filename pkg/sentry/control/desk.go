@@ -152,7 +152,6 @@ func (d *Desk) preSave(k *kernel.Kernel) error {
 		return err
 	}
 	d.saveLease(k)
-	d.awaitWatcher(k)
 	return nil
 }
 
@@ -165,6 +164,7 @@ func (d *Desk) enterSave(op *operation) bool {
 		return false
 	}
 	d.enter(op, api.PhaseSave)
+	d.log.beforeSave = d.log.sequence
 	return true
 }
 
@@ -181,9 +181,10 @@ func (d *Desk) abort(k *kernel.Kernel, cause error) error {
 	return err
 }
 
-func (d *Desk) saved(*kernel.Kernel) {
+func (d *Desk) saved(k *kernel.Kernel) {
 	if op := d.underWay(api.KindCheckpoint); op != nil {
 		d.end(op, nil)
+		d.awaitWatcher(k)
 	}
 }
 

@@ -278,9 +278,13 @@ func (op *operation) clone(allSteps bool) api.Operation {
 type eventLog struct {
 	events   []api.Event
 	sequence uint64    // of the latest
+	phase    uint64    // of the latest that is not of a step
 	seen     uint64    // of the latest that has arrived at a watcher
 	watched  time.Time // when a watcher last asked
 	watchers int       // that are being answered
+
+	stepWatchers int    // of these, those that want steps
+	beforeSave   uint64 // of the latest before the sandbox began to be saved
 }
 
 // emit adds an event. d.mu is held.
@@ -293,7 +297,12 @@ func (d *Desk) emit(op *operation, e api.Event) {
 		l.events = append(l.events[:0:0], l.events[maxEvents/2:]...)
 	}
 	l.events = append(l.events, e)
-	d.wake()
+	if e.Step == nil {
+		l.phase = l.sequence
+	}
+	if e.Step == nil || l.stepWatchers > 0 {
+		d.wake() // nobody else waits for a step
+	}
 }
 
 // after returns the events after a sequence number.
@@ -310,19 +319,19 @@ func (l *eventLog) after(n uint64) []api.Event {
 	return slices.Clone(l.events[i:])
 }
 
-// watcherTime is how long the save waits for a watcher at the most.
+// watcherTime is how long the end of a save waits for a watcher at the most.
 const watcherTime = time.Second
 
 // awaitWatcher lets a command that watches see how the runtimes have answered: a
-// sandbox that is saved and then ends could not tell it any more.
+// sandbox that is saved and then ends could not tell it any more. The command has had
+// the time of the save to ask.
 func (d *Desk) awaitWatcher(k *kernel.Kernel) {
 	d.mu.Lock()
 	l := &d.log
-	upTo := l.sequence
 	watched := l.watchers > 0 || time.Since(l.watched) < watcherTime
 	d.mu.Unlock()
 	if watched {
-		d.await(k, watcherTime, func() bool { return l.seen >= upTo })
+		d.await(k, watcherTime, func() bool { return l.seen >= l.beforeSave })
 	}
 }
 

@@ -35,7 +35,7 @@ type Hooks struct {
 	Abort func(k *kernel.Kernel, cause error) error
 
 	// Saved runs when the attempt has succeeded, before gVisor reports it. It
-	// must not block.
+	// may wait a moment, under locks of gVisor.
 	Saved func(*kernel.Kernel)
 
 	// PostResume runs when a kernel that was saved, or only paused, runs again.

@@ -160,6 +160,8 @@ type Watch struct {
 	// Begin says that the command is about to watch: it gets no events, and what to
 	// ask after.
 	Begin bool `json:"begin,omitempty"`
+	// Phases leaves out the events of single steps, and is not answered for them.
+	Phases bool `json:"phases,omitempty"`
 }
 
 // Events are what has happened, in order.
