@@ -29,7 +29,7 @@ type Workload struct {
 // gets all TPUs of the host. Two bundles of one workload are alike to the file
 // times: a container saved from one can be restored from the other.
 func (w Workload) Bundle(dir string, host tpuhost.Host) error {
-	root := filepath.Join(dir, rootfs)
+	root := filepath.Join(dir, RootFS)
 	folders := []string{"dev", "proc", "sys", "tmp"}
 	for inside := range w.Mounts {
 		folders = append(folders, inside)
@@ -54,7 +54,8 @@ func (w Workload) Bundle(dir string, host tpuhost.Host) error {
 	return os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644)
 }
 
-const rootfs = "rootfs"
+// RootFS is the folder of a bundle that is the container's root.
+const RootFS = "rootfs"
 
 // bundleTime is when the folders of every bundle were made.
 var bundleTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -87,7 +88,7 @@ func (w Workload) Spec(host tpuhost.Host) *specs.Spec {
 			Env:  append([]string{"PATH=/"}, w.Env...),
 			Cwd:  "/",
 		},
-		Root:        &specs.Root{Path: rootfs},
+		Root:        &specs.Root{Path: RootFS},
 		Hostname:    "sandbox",
 		Annotations: w.Annotations,
 		Mounts: []specs.Mount{

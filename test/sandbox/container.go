@@ -36,6 +36,14 @@ func (r *Runsc) Restore(ctx context.Context, id string, host tpuhost.Host, bundl
 	return r.begin(ctx, id, host, "restore", append(flags, "-bundle="+bundle, "-image-path="+image, "-detach"))
 }
 
+// RestoreAttached is Restore that returns when the container has ended. Nothing of it
+// is left then.
+func (r *Runsc) RestoreAttached(ctx context.Context, id string, host tpuhost.Host, bundle, image string, flags ...string) error {
+	c := &Container{ID: id, r: r}
+	err := r.start(ctx, host, c.console(), "restore", append(flags, "-bundle="+bundle, "-image-path="+image, id)...)
+	return errors.Join(err, c.forget(context.WithoutCancel(ctx)))
+}
+
 func (r *Runsc) begin(ctx context.Context, id string, host tpuhost.Host, command string, args []string) (*Container, error) {
 	c := &Container{ID: id, r: r}
 	err := r.start(ctx, host, c.console(), command, append(args, id)...)

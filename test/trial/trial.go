@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +101,8 @@ type Trial struct {
 
 	trainer string
 	dir     string
+	now     tpuhost.Host
+	bundle  string // of the present container
 	hbm     string // folder of the present host's TPU memory
 	hosts   int    // how many there have been
 	images  int
@@ -134,6 +137,41 @@ func (t *Trial) Start(ctx context.Context) error {
 	return t.Advance(ctx, 1)
 }
 
+// The annotations by which runsc knows the containers of a pod.
+const (
+	podType      = "io.kubernetes.cri.container-type"
+	podSandboxID = "io.kubernetes.cri.sandbox-id"
+)
+
+// Pod makes the job's container the first of a pod, which others can Join.
+func (j Job) Pod() Job {
+	j.Annotations = maps.Clone(j.Annotations)
+	if j.Annotations == nil {
+		j.Annotations = map[string]string{}
+	}
+	j.Annotations[podType] = "sandbox"
+	return j
+}
+
+// Join runs another job in a container of its own in the same sandbox, with those of
+// the host's TPUs that it names, and waits for the first step of each member.
+func (t *Trial) Join(ctx context.Context, id string, j Job) (*Trial, error) {
+	j = j.Pod()
+	j.Annotations[podType], j.Annotations[podSandboxID] = "container", t.Container.ID
+	other := &Trial{Job: j, Runsc: t.Runsc, trainer: t.trainer, dir: filepath.Join(t.dir, id)}
+	if err := os.MkdirAll(other.logs(), 0o755); err != nil {
+		return nil, err
+	}
+	_, bundle, err := other.newHost(j.Groups)
+	if err != nil {
+		return nil, err
+	}
+	if other.Container, err = t.Runsc.Run(ctx, id, t.now, bundle); err != nil {
+		return nil, err
+	}
+	return other, other.Advance(ctx, 1)
+}
+
 // Restore runs the job from an image on another host: its folders have other
 // paths, its TPUs' memory holds something else, and its TPUs are in the IOMMU
 // groups given, or in the same as before if there are none. It waits for the next
@@ -158,6 +196,28 @@ func (t *Trial) RestoreOnly(ctx context.Context, image string, groups ...int) er
 	return err
 }
 
+// RestoreAttached restores on another host, and returns when the container has ended.
+func (t *Trial) RestoreAttached(ctx context.Context, image string) error {
+	host, bundle, err := t.newHost(t.Groups)
+	if err != nil {
+		return err
+	}
+	return t.Runsc.RestoreAttached(ctx, t.id(), host, bundle, image)
+}
+
+// RestoreHere restores on the same host, from the same bundle and under the same name,
+// and waits for the next step of each member. The container must be deleted.
+func (t *Trial) RestoreHere(ctx context.Context, image string) (err error) {
+	t.Container, err = t.Runsc.Restore(ctx, t.id(), t.now, t.bundle, image)
+	if err != nil {
+		return err
+	}
+	return t.Advance(ctx, 1)
+}
+
+// RootFS is the folder that is the container's root.
+func (t *Trial) RootFS() string { return filepath.Join(t.bundle, sandbox.RootFS) }
+
 func (t *Trial) id() string { return fmt.Sprintf("job-on-host%d", t.hosts) }
 
 // newHost makes what a host has for the job: a bundle, and memory of TPUs.
@@ -175,6 +235,7 @@ func (t *Trial) newHost(groups []int) (host tpuhost.Host, bundle string, err err
 	if host, err = t.host(groups); err != nil {
 		return host, "", err
 	}
+	t.now, t.bundle = host, bundle
 	return host, bundle, t.workload().Bundle(bundle, host)
 }
 

@@ -3,6 +3,7 @@
 package sandboxed
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/runsc/boot"
 
 	"tpuvisor.dev/tpuvisor/test/faults"
 	"tpuvisor.dev/tpuvisor/test/trial"
@@ -31,11 +33,13 @@ func TestSandboxed_Host(t *testing.T) {
 		on("host/directory-unwritable", directoryUnwritable),
 		on("host/disk-full", diskFull),
 		on("host/files-there", filesThere),
+		ownImageThere(),
 		on("host/exec-missing", execFails("/missing")),
 		on("host/exec-fails", execFails("/trainer -nonsense")),
 		from("host/image-truncated", truncate),
 		from("host/image-foreign", foreign),
 		from("host/image-older", older),
+		filestoreThere(),
 	}
 	group(t, func([]step) trial.Job { return trial.Job{Processes: 2} }, steps)
 }
@@ -87,6 +91,59 @@ func filesThere(r *rig) error {
 		return fmt.Errorf("the file that was there is now %q (%v)", content, err)
 	}
 	return nil
+}
+
+// ownImageThere makes checkpoint after checkpoint to one directory, as an engine does
+// that has one for each container.
+func ownImageThere() step {
+	s := operator("host/own-image-there", faults.Checkpoint, func(r *rig) error {
+		dir, err := r.save()
+		if err != nil {
+			return err
+		}
+		first, err := os.ReadFile(filepath.Join(dir, stateFile))
+		if err != nil {
+			return err
+		}
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			return err
+		}
+		if err := r.failTo(dir, len(files), "-save-restore-exec-argv=/missing"); err != nil {
+			return err
+		}
+		if left, err := os.ReadFile(filepath.Join(dir, stateFile)); !bytes.Equal(left, first) {
+			return fmt.Errorf("a failed checkpoint has changed the image that was there (%v)", err)
+		}
+		if err := r.Container.Checkpoint(r.ctx, dir, "-leave-running"); err != nil {
+			return err
+		}
+		if left, err := os.ReadFile(filepath.Join(dir, stateFile)); err != nil || bytes.Equal(left, first) {
+			return fmt.Errorf("the image that was there has not been replaced (%v)", err)
+		}
+		return r.goesOn()
+	})
+	s.saves = 3
+	return s
+}
+
+func filestoreThere() step {
+	s := operator("host/filestore-there", faults.Restore, func(r *rig) error {
+		image, err := r.Checkpoint(r.ctx)
+		if err == nil {
+			err = r.Container.Delete(r.ctx)
+		}
+		if err != nil {
+			return err
+		}
+		left := boot.SelfFilestorePath(r.RootFS(), r.Container.ID)
+		if err := os.WriteFile(left, []byte("what an earlier one wrote"), 0o600); err != nil {
+			return err
+		}
+		return errors.Join(r.RestoreHere(r.ctx, image), r.goesOn())
+	})
+	s.ended = true // the sandbox is another one
+	return s
 }
 
 func execFails(argv string) func(*rig) error {

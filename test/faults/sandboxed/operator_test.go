@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -32,6 +33,11 @@ func TestSandboxed_Operator(t *testing.T) {
 		twice("operator/kills-the-command", killsTheCommand),
 		operator("operator/resumes-unpaused", faults.Resume, resumesUnpaused),
 	})
+	for id, do := range map[string]func(*rig) error{"operator/kills-paused": killsPaused, "operator/kills-ended": killsEnded} {
+		s := operator(id, faults.Checkpoint, do)
+		s.ended = true
+		group(t, func([]step) trial.Job { return trial.Job{Processes: 2} }, []step{s})
+	}
 	group(t, func([]step) trial.Job {
 		return trial.Job{Processes: 2, Fault: faults.Find("operator/again-after-failure").FaultAt(faults.Checkpoint, limit, bad)}
 	}, []step{twice("operator/again-after-failure", againAfterFailure)})
@@ -54,7 +60,7 @@ func operator(id string, phase faults.Phase, do func(*rig) error) step {
 // twice is a row in which two checkpoints are made.
 func twice(id string, do func(*rig) error) step {
 	s := operator(id, faults.Checkpoint, do)
-	s.twice = true
+	s.saves = 2
 	return s
 }
 
@@ -133,14 +139,17 @@ func interrupts(r *rig) error {
 	return errors.Join(err, r.goesOn())
 }
 
-// killsTheCommand leaves nobody to remove the image. The sandbox must not mind.
+// killsTheCommand wants it to be as after an interrupt, some time later.
 func killsTheCommand(r *rig) error {
 	image, err := r.while(func(cmd *exec.Cmd) error { return cmd.Process.Kill() })
 	if err == nil {
 		return errors.New("a killed command succeeded")
 	}
-	defer os.RemoveAll(image)
-	if err := r.goesOn(); err != nil {
+	err = sandbox.Poll(r.ctx, "the killed command's image to be removed", func() (bool, error) {
+		_, err := os.Stat(image)
+		return errors.Is(err, fs.ErrNotExist), nil
+	})
+	if err := errors.Join(err, r.goesOn()); err != nil {
 		return err
 	}
 	_, err = r.save()
@@ -158,6 +167,33 @@ func resumesUnpaused(r *rig) error {
 		err = errors.Join(err, fmt.Errorf("they were asked %v, and had been asked %v", after, before))
 	}
 	return errors.Join(err, r.goesOn())
+}
+
+func killsPaused(r *rig) error {
+	if err := r.Container.Pause(r.ctx); err != nil {
+		return err
+	}
+	if err := r.Container.Kill(r.ctx, "KILL"); err != nil {
+		return err
+	}
+	return r.ends()
+}
+
+// killsEnded wants the words by which engines know that there is nothing to kill.
+func killsEnded(r *rig) error {
+	if err := errors.Join(r.Container.Kill(r.ctx, "KILL"), r.ends()); err != nil {
+		return err
+	}
+	return wantWords(r.Container.Kill(r.ctx, "KILL"), "container not running")
+}
+
+// ends waits for the sandbox to end, and wants that to be known.
+func (r *rig) ends() error {
+	err := sandbox.Poll(r.ctx, "the sandbox to end", func() (bool, error) {
+		state, err := r.Container.State(r.ctx)
+		return state.Status == "stopped", err
+	})
+	return errors.Join(err, r.answers("stopped"))
 }
 
 func againAfterFailure(r *rig) error {

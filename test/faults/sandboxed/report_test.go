@@ -50,10 +50,11 @@ func outcome(err error) string {
 	return "ok"
 }
 
-// print prints the table.
-func (r *report) print() {
+// print prints the table. It returns how many rows have not been done, if all should
+// have been.
+func (r *report) print(all bool) int {
 	if r.done == nil {
-		return
+		return 0
 	}
 	fmt.Printf("\n%-36s %-16s %-16s %-16s\n", "fault", "checkpoint", "resume", "restore")
 	failed := 0
@@ -85,9 +86,11 @@ func (r *report) print() {
 		}
 	}
 	fmt.Printf("%d rows, %d failed\n", len(r.done), failed)
-	if missing := rows(func(row faults.Row) bool { return r.done[row.ID] == nil }); len(missing) > 0 {
-		fmt.Printf("%d rows were not done\n", len(missing))
+	missing := rows(func(row faults.Row) bool { return all && r.done[row.ID] == nil })
+	for _, row := range missing {
+		fmt.Printf("not done: %s\n", row.ID)
 	}
+	return len(missing)
 }
 
 func firstLine(err error) string {

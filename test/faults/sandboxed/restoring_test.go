@@ -39,6 +39,9 @@ func failRestore(r *rig, row faults.Row) error {
 	if err != nil {
 		return err
 	}
+	if err := wantWords(r.RestoreAttached(ctx, image), words[row.Attach.Error], "trainer"); err != nil {
+		return err
+	}
 	old := r.Container
 	err = r.RestoreOnly(ctx, image)
 	if err == nil {

@@ -259,7 +259,7 @@ type step struct {
 	phase faults.Phase
 	do    func(r *rig) error
 	ended bool // the sandbox has ended
-	twice bool // two checkpoints are made
+	saves int  // how many checkpoints are made; 0 is one
 }
 
 // group does rows one after the other in one sandbox, or in a fresh one after one that
@@ -302,11 +302,7 @@ func (s step) inside(r *rig) error {
 	if s.ended {
 		return nil
 	}
-	most := 1
-	if s.twice {
-		most = 2
-	}
-	return r.after(b, most)
+	return r.after(b, max(1, s.saves))
 }
 
 // rows lists the rows that are run here and for which keep says so.
