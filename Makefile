@@ -23,7 +23,7 @@ SEAM := -overlay=$(OVERLAY)
 # Tests that run the built runsc. Those that need more of the machine than root have a
 # build tag and a target of their own; vet and lint look at them too.
 SYSTEM_TESTS := ./test/e2e/... ./test/operator/... ./test/devices/...
-TAGS := vfio,engines
+TAGS := vfio,engines,faults
 UNIT_TESTS = $(filter-out $(shell $(GO) list $(SYSTEM_TESTS)),\
 	$(shell $(GO) list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...))
 TESTFLAGS ?=
