@@ -124,15 +124,20 @@ func (c *tableCache) of(t *kernel.Task) map[*vfs.FileDescription]bool {
 	if ok {
 		return tpus
 	}
-	table.ForEach(sctx, func(_ int32, file *vfs.FileDescription, _ kernel.FDFlags) bool {
+	// ForEach wants a lock that is not to be had here: the guest goes on.
+	for _, fd := range table.GetFDs(sctx) {
+		file, _ := table.Get(fd)
+		if file == nil {
+			continue
+		}
 		if tpuproxy.IsTPU(file) {
 			if tpus == nil {
 				tpus = map[*vfs.FileDescription]bool{}
 			}
 			tpus[file] = true
 		}
-		return true
-	})
+		file.DecRef(sctx)
+	}
 	c.tpus[table] = tpus
 	return tpus
 }

@@ -204,6 +204,33 @@ func TestFind_WhileTasksComeAndGo(t *testing.T) {
 	churn.Wait()
 }
 
+// TestFind_WhileFilesComeAndGo has a guest's table grow and change during the scan. The
+// race detector sees whether it is read as it must be.
+func TestFind_WhileFilesComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	g := w.guest(t, "a")
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	wg.Go(func() {
+		for fd := int32(100); ; fd = 100 + (fd+97)%5000 {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			r, other := w.k.Pipe(t)
+			other.DecRef(w.k.Ctx)
+			w.k.Install(t, g.thread, fd, r)
+			w.k.Close(t, g.thread, fd)
+		}
+	})
+	for range 200 {
+		w.expectFound(t, "1:4/5 x1")
+	}
+}
+
 func TestReferences(t *testing.T) {
 	w := newWorld(t)
 	g := w.guest(t, "a")

@@ -4,6 +4,7 @@ import (
 	gocontext "context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
@@ -29,6 +30,18 @@ type end struct {
 	file *vfs.FileDescription
 	mask waiter.EventMask
 	shut func() // closes the guest's FD
+
+	mu sync.Mutex // of changes to file, which its own thread alone makes
+}
+
+// peek returns the file for somebody else than its thread, with a reference, or nil.
+func (e *end) peek() *vfs.FileDescription {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.file != nil {
+		e.file.IncRef()
+	}
+	return e.file
 }
 
 func (e *end) wait(try func() (int64, error)) (int, error) {
@@ -91,6 +104,8 @@ func (e *end) Close() error {
 
 // drop drops the reference alone.
 func (e *end) drop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.file != nil {
 		e.file.DecRef(e.k.Ctx)
 		e.file = nil

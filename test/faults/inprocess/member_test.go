@@ -227,10 +227,15 @@ func (m *member) verbs(t *testing.T) map[controlpb.ControlAction]int {
 		count[q.Action]++
 	}
 	m.mu.Unlock()
-	if m.dead.Load() || m.requests.file == nil {
+	if m.dead.Load() {
 		return count
 	}
-	for _, action := range m.unread(t) {
+	file := m.requests.peek()
+	if file == nil {
+		return count
+	}
+	defer file.DecRef(m.w.k.Ctx)
+	for _, action := range m.unread(t, file) {
 		count[action]++
 	}
 	return count
@@ -238,9 +243,9 @@ func (m *member) verbs(t *testing.T) map[controlpb.ControlAction]int {
 
 // unread reads the requests that nobody has read. What the guest itself has filled its
 // pipe with must be unchanged.
-func (m *member) unread(t *testing.T) (actions []controlpb.ControlAction) {
+func (m *member) unread(t *testing.T, file *vfs.FileDescription) (actions []controlpb.ControlAction) {
 	t.Helper()
-	bytes := left(m.w.k, m.requests.file)
+	bytes := left(m.w.k, file)
 	if len(bytes) == 1<<16 && bytes[0] == 0 {
 		for _, b := range bytes {
 			if b != 0 {

@@ -8,6 +8,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/eventfd"
+	"gvisor.dev/gvisor/pkg/sentry/fsimpl/sockfs"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/timerfd"
 	"gvisor.dev/gvisor/pkg/sentry/fsimpl/tmpfs"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
@@ -123,17 +124,23 @@ func inotify(t *testing.T, s *scene) *vfs.FileDescription {
 func socket(t *testing.T, s *scene) *vfs.FileDescription {
 	leader := s.bad.tg.Leader()
 	a, b := transport.NewPair(s.k.Ctx, linux.SOCK_STREAM, s.k.Kernel)
-	peer, err := unix.NewSockfsFile(leader, b, linux.SOCK_STREAM)
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer := socketFile(t, s, b)
 	s.k.Install(t, leader, odd+1, peer)
 	t.Cleanup(func() {
 		if peer.Readiness(waiter.ReadableEvents) != 0 {
 			t.Error("something was written to the socket")
 		}
 	})
-	file, err := unix.NewSockfsFile(leader, a, linux.SOCK_STREAM)
+	return socketFile(t, s, a)
+}
+
+// socketFile is unix.NewSockfsFile, which has to run on the task's own goroutine.
+func socketFile(t *testing.T, s *scene, ep transport.Endpoint) *vfs.FileDescription {
+	leader := s.bad.tg.Leader()
+	mnt := s.k.SocketMount()
+	d := sockfs.NewDentry(s.k.Ctx, mnt)
+	defer d.DecRef(s.k.Ctx)
+	file, err := unix.NewFileDescription(ep, linux.SOCK_STREAM, linux.O_RDWR, leader.GetNetworkNamespace(), mnt, d, &vfs.FileLocks{}, leader.Credentials())
 	if err != nil {
 		t.Fatal(err)
 	}
