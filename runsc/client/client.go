@@ -44,19 +44,31 @@ func Call(c *container.Container, op string, args, result any) error {
 
 // CallContext is Call that ends, with the context's error, when ctx does.
 func CallContext(ctx context.Context, c *container.Container, op string, args, result any) error {
-	conn, err := connect(c)
+	wait, err := Begin(c, op, args, result)
 	if err != nil {
 		return err
 	}
-	defer conn.Socket.Close() // which ends the call, where conn.Close would wait for it
+	return wait(ctx)
+}
+
+// Begin is the first part of CallContext, which connects to the sandbox; wait is the
+// rest, and must be called.
+func Begin(c *container.Container, op string, args, result any) (wait func(context.Context) error, err error) {
+	conn, err := connect(c)
+	if err != nil {
+		return nil, err
+	}
 	done := make(chan error, 1)
 	go func() { done <- call(conn, op, args, result) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return func(ctx context.Context) error {
+		defer conn.Socket.Close() // which ends the call, where conn.Close would wait for it
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, nil
 }
 
 func connect(c *container.Container) (*urpc.Client, error) {

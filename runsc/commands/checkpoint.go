@@ -29,6 +29,7 @@ type checkpoint struct {
 	path        string
 	compression string
 	progress    bool
+	tpus        bool // whether there can be any
 }
 
 // Name implements subcommands.Command.
@@ -93,7 +94,10 @@ func (c *checkpoint) save(conf *config.Config, cont *container.Container) error 
 	if err != nil {
 		return err
 	}
-	defer hireJanitor(conf, cont, dir, c.opts.Resume).dismiss()
+	c.tpus = mayHaveTPUs(conf, cont)
+	if c.tpus {
+		defer hireJanitor(conf, cont, dir, c.opts.Resume).dismiss()
+	}
 	report := &image.Report{Created: time.Now(), Container: cont.ID, LeaveRunning: c.opts.Resume}
 	if err := c.saveTo(conf, cont, report); err != nil {
 		return errors.Join(err, dir.Discard())
@@ -111,7 +115,10 @@ func (c *checkpoint) save(conf *config.Config, cont *container.Container) error 
 
 // saveTo makes the sandbox save itself, and shows what happens meanwhile.
 func (c *checkpoint) saveTo(conf *config.Config, cont *container.Container, report *image.Report) error {
-	watch := progress.Watch(cont, progress.Options{Always: c.progress, Out: os.Stderr})
+	var watch *progress.Watcher
+	if c.tpus {
+		watch = progress.Watch(cont, progress.Options{Always: c.progress, Ends: !c.opts.Resume, Out: os.Stderr})
+	}
 	stop := cancelOnSignal(cont)
 	err := cont.Checkpoint(conf, c.path, c.opts)
 	canceled := stop()

@@ -31,26 +31,39 @@ type janitor struct {
 	stdin io.WriteCloser
 }
 
+// vigil is what the janitor does before it has anything to do: a shell waits at a
+// fraction of the cost of runsc.
+const vigil = `read -r ok || exec "$@"`
+
 // hireJanitor starts one. Without it the checkpoint is made all the same; then it is
 // nil.
 func hireJanitor(conf *config.Config, cont *container.Container, dir *image.Dir, resume bool) *janitor {
 	if dir.Remote() {
 		return nil
 	}
-	claim, lock := dir.Claimed()
-	j := &janitor{cmd: exec.Command(specutils.ExePath, "-root="+conf.RootDir, new(cleanup).Name(),
-		"-claim="+claim, "-since="+time.Now().Format(time.RFC3339Nano), fmt.Sprintf("-leave-running=%v", resume), cont.ID)}
-	j.cmd.ExtraFiles = []*os.File{lock}
-	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what kills the command's group is not for it
-	var err error
-	if j.stdin, err = j.cmd.StdinPipe(); err == nil {
-		err = j.cmd.Start()
-	}
-	if err != nil {
+	j := &janitor{}
+	if err := j.start(conf, cont, dir, resume); err != nil {
 		log.Warningf("Nobody removes the image if this command is killed: %v", err)
 		return nil
 	}
 	return j
+}
+
+func (j *janitor) start(conf *config.Config, cont *container.Container, dir *image.Dir, resume bool) error {
+	self, err := os.Open(specutils.ExePath) // which is another in the shell
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	claim, lock := dir.Claimed()
+	j.cmd = exec.Command("/bin/sh", "-c", vigil, "sh", "/proc/self/fd/4", "-root="+conf.RootDir, new(cleanup).Name(),
+		"-claim="+claim, "-since="+time.Now().Format(time.RFC3339Nano), fmt.Sprintf("-leave-running=%v", resume), cont.ID)
+	j.cmd.ExtraFiles = []*os.File{lock, self}              // descriptors 3 and 4
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what kills the command's group is not for it
+	if j.stdin, err = j.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	return j.cmd.Start()
 }
 
 // dismiss ends the janitor, when the command sees to the image itself.
@@ -58,7 +71,7 @@ func (j *janitor) dismiss() {
 	if j == nil {
 		return
 	}
-	_, err := j.stdin.Write([]byte{1})
+	_, err := j.stdin.Write([]byte{'\n'})
 	if err = errors.Join(err, j.stdin.Close(), j.cmd.Wait()); err != nil {
 		log.Infof("Dismissing the janitor: %v", err)
 	}
@@ -88,16 +101,13 @@ func (c *cleanup) SetFlags(f *flag.FlagSet) {
 	f.BoolVar(&c.leftRunning, "leave-running", false, "whether the container runs on when it is saved")
 }
 
-// FetchSpec implements util.SubCommand. Nothing may be loaded before the wait is over.
+// FetchSpec implements util.SubCommand. The container may be gone.
 func (*cleanup) FetchSpec(*config.Config, *flag.FlagSet) (string, *specs.Spec, error) {
 	return "", nil, nil
 }
 
 // Execute implements subcommands.Command.
 func (c *cleanup) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
-	if n, _ := os.Stdin.Read(make([]byte, 1)); n > 0 {
-		return subcommands.ExitSuccess
-	}
 	since, err := time.Parse(time.RFC3339Nano, c.since)
 	if err != nil {
 		return util.Errorf("flag -since: %v", err)
@@ -139,7 +149,7 @@ func (c *cleanup) worthless(ctx context.Context, cont *container.Container, sinc
 			return op.Error != "" || c.leftRunning
 		}
 	}
-	// A sandbox without TPUs keeps no record.
+	// There is no record of one in which no TPU was open.
 	return c.leftRunning
 }
 

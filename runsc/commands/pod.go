@@ -26,6 +26,20 @@ func checkPod(conf *config.Config, spec *specs.Spec) error {
 	return sandboxHasTPUs(conf, first.Spec)
 }
 
+// mayHaveTPUs reports whether the sandbox of a container can have TPUs. Where that is
+// not known, it may.
+func mayHaveTPUs(conf *config.Config, cont *container.Container) bool {
+	if cont.Spec == nil || specutils.TPUProxyEnabled(cont.Spec, conf) {
+		return true
+	}
+	id, ok := specutils.SandboxID(cont.Spec)
+	if specutils.IsRootContainer(cont.Spec) || !ok {
+		return false
+	}
+	first, err := container.Load(conf.RootDir, container.FullID{SandboxID: id, ContainerID: id}, container.LoadOpts{SkipCheck: true})
+	return err != nil || specutils.TPUProxyEnabled(first.Spec, conf)
+}
+
 func sandboxHasTPUs(conf *config.Config, first *specs.Spec) error {
 	if specutils.TPUProxyEnabled(first, conf) {
 		return nil

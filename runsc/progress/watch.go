@@ -23,6 +23,8 @@ type Options struct {
 	Always bool
 	// Plain shows lines on a terminal too, where others write to it.
 	Plain bool
+	// Ends: the sandbox ends with the operation, and does not answer for long.
+	Ends bool
 	// FromStart shows what has happened in the sandbox before, too.
 	FromStart bool
 }
@@ -34,11 +36,13 @@ func (o Options) Shows() bool { return o.display() != nothing{} }
 type Watcher struct {
 	c      *container.Container
 	show   display
+	ends   bool
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu sync.Mutex
-	op *api.Operation // the one that was watched, as it was last seen
+	mu    sync.Mutex
+	op    *api.Operation // the one that was watched, as it was last seen
+	after uint64         // the latest event that has come
 }
 
 // A display shows events.
@@ -52,7 +56,11 @@ type display interface {
 // the command.
 func Watch(c *container.Container, o Options) *Watcher {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &Watcher{c: c, show: o.display(), cancel: cancel}
+	w := &Watcher{c: c, show: o.display(), ends: o.Ends, cancel: cancel}
+	if !o.Shows() {
+		w.ask(ctx)
+		return w
+	}
 	var from api.Events
 	if err := client.Call(c, api.OpWatch, api.Watch{Begin: true}, &from); err != nil {
 		log.Infof("Watching the sandbox: %v", err)
@@ -61,6 +69,7 @@ func Watch(c *container.Container, o Options) *Watcher {
 	if o.FromStart {
 		from.Sequence = 0
 	}
+	w.after = from.Sequence
 	events := make(chan api.Event)
 	w.done.Go(func() { defer close(events); w.follow(ctx, from.Sequence, events) })
 	w.done.Go(func() { w.draw(events) })
@@ -79,9 +88,14 @@ func (o Options) display() display {
 }
 
 // Stop ends the watching, and returns what was last seen of the operation that was
-// watched, with all its steps; nil if there was none.
+// watched, with all its steps; nil if there was none, or no Watcher.
 func (w *Watcher) Stop() *api.Operation {
-	w.look() // while the sandbox is still there, this is the end of it
+	if w == nil {
+		return nil
+	}
+	if !w.ends {
+		w.look() // while the sandbox is still there, this is the end of it
+	}
 	w.finish()
 	w.show.end()
 	w.mu.Lock()
@@ -94,14 +108,11 @@ func (w *Watcher) Stop() *api.Operation {
 const endTime = 500 * time.Millisecond
 
 func (w *Watcher) finish() {
-	w.mu.Lock()
-	begun := w.op != nil
-	w.mu.Unlock()
 	done := make(chan struct{})
 	go func() { w.done.Wait(); close(done) }()
 	late := time.NewTimer(endTime)
 	defer late.Stop()
-	if begun {
+	if w.behind() {
 		select {
 		case <-done:
 		case <-late.C:
@@ -111,16 +122,55 @@ func (w *Watcher) finish() {
 	<-done
 }
 
+// behind reports whether there is more to come.
+func (w *Watcher) behind() bool {
+	w.mu.Lock()
+	begun, after := w.op != nil, w.after
+	w.mu.Unlock()
+	if begun || w.show == (nothing{}) {
+		return begun
+	}
+	var s api.Status
+	err := client.Call(w.c, api.OpStatus, nil, &s)
+	return err != nil || s.Sequence > after
+}
+
+// ask begins to wait for the answers of the runtimes to a checkpoint, which are all
+// there is to know where nothing is shown.
+func (w *Watcher) ask(ctx context.Context) {
+	op := new(api.Operation)
+	wait, err := client.Begin(w.c, api.OpAnswered, nil, op)
+	if err != nil {
+		log.Infof("Watching the sandbox: %v", err)
+		return
+	}
+	w.done.Go(func() {
+		for wait(ctx) == nil {
+			if op.ID > 0 {
+				w.mu.Lock()
+				w.op = op
+				w.mu.Unlock()
+				return
+			}
+			if wait, err = client.Begin(w.c, api.OpAnswered, nil, op); err != nil {
+				return
+			}
+		}
+	})
+}
+
 // follow passes events on. The sandbox does not end before it was asked again after
 // the answers of the runtimes.
 func (w *Watcher) follow(ctx context.Context, after uint64, to chan<- api.Event) {
-	phases := w.show == nothing{}
 	for {
 		var got api.Events
-		if err := client.CallContext(ctx, w.c, api.OpWatch, api.Watch{After: after, Phases: phases}, &got); err != nil {
+		if err := client.CallContext(ctx, w.c, api.OpWatch, api.Watch{After: after}, &got); err != nil {
 			return
 		}
 		after = got.Sequence
+		w.mu.Lock()
+		w.after = after
+		w.mu.Unlock()
 		for _, e := range got.Events {
 			if e.Phase == api.PhaseSave && !e.Ended {
 				w.look()

@@ -158,12 +158,12 @@ func (r *run) all(ctx context.Context) error {
 		if len(wanted) > 0 && !slices.Contains(wanted, w.name) {
 			continue
 		}
+		if w.measure == nil {
+			continue // it was measured with another row
+		}
 		begun := time.Now()
 		r.say("%-8s ", w.name)
 		r.results.forget(w.name)
-		if w.measure == nil {
-			continue
-		}
 		if err := w.measure(r, ctx); err != nil {
 			r.say("\n")
 			return fmt.Errorf("row %s: %w", w.name, err)

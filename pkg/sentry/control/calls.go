@@ -22,6 +22,7 @@ func (d *Desk) Calls(handle func(op string, h savehook.Handler)) {
 	handle(api.OpState, answer(d.states))
 	handle(api.OpWait, answer(d.wait))
 	handle(api.OpSettle, answer(d.settle))
+	handle(api.OpAnswered, answer(d.answered))
 	handle(api.OpCancel, answer(func(*kernel.Kernel, struct{}) (api.Canceled, error) { return d.cancel(), nil }))
 	handle(api.OpGate, answer(d.shutGate))
 	handle(api.OpOpen, answer(func(k *kernel.Kernel, args api.Gated) (struct{}, error) {
@@ -55,26 +56,42 @@ func (d *Desk) watch(k *kernel.Kernel, args api.Watch) (api.Events, error) {
 		return api.Events{Now: time.Now(), Sequence: l.sequence}, nil
 	}
 	l.watchers++
-	if !args.Phases {
-		l.stepWatchers++
-	}
 	l.seen = max(l.seen, min(args.After, l.sequence))
 	d.wake() // the end of the save may wait for it
 	d.mu.Unlock()
-	d.await(k, api.WaitTime, func() bool {
-		return args.Phases && l.phase > args.After || !args.Phases && l.sequence > args.After
-	})
+	d.await(k, api.WaitTime, func() bool { return l.sequence > args.After })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.watchers--
-	l.watched = time.Now()
-	events := l.after(args.After)
-	if args.Phases {
-		events = slices.DeleteFunc(events, func(e api.Event) bool { return e.Step != nil })
-	} else {
-		l.stepWatchers--
+	l.watched, l.told = time.Now(), l.sequence
+	d.wake() // the end of the sandbox may wait for it
+	return api.Events{Events: l.after(args.After), Now: time.Now(), Sequence: l.sequence}, nil
+}
+
+// answered waits for the runtimes' answers to a checkpoint. It gives up only while
+// there is none, so that whoever asks again misses nothing.
+func (d *Desk) answered(k *kernel.Kernel, _ struct{}) (op api.Operation, err error) {
+	d.mu.Lock()
+	d.log.askers++
+	d.mu.Unlock()
+	var seen *operation // which may be over when this runs again
+	done := func() bool {
+		if seen == nil && d.current != nil && d.current.Kind == api.KindCheckpoint {
+			seen = d.current
+		}
+		if seen == nil || seen.phase() == api.PhaseDetach {
+			return false
+		}
+		op = seen.clone(true)
+		return true
 	}
-	return api.Events{Events: events, Now: time.Now(), Sequence: l.sequence}, nil
+	for !d.await(k, api.WaitTime, done) && seen != nil && !k.TaskSet().IsExiting() {
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log.askers--
+	d.wake()
+	return op, nil
 }
 
 func (d *Desk) status() api.Status {

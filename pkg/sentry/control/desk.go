@@ -97,12 +97,12 @@ func (d *Desk) await(k *kernel.Kernel, limit time.Duration, done func() bool) bo
 const forever = 1000 * time.Hour
 
 // begin makes a new operation the one under way, after the one that is, and when
-// the gate is open.
+// the gate is open. Nobody is told of it yet.
 func (d *Desk) begin(k *kernel.Kernel, kind, phase string) (*operation, error) {
 	var op *operation
 	d.await(k, forever, func() bool {
 		if d.current == nil && !d.gate.shut() {
-			op = d.start(kind, phase)
+			op = d.hold(kind, phase)
 		}
 		return op != nil
 	})
@@ -110,6 +110,13 @@ func (d *Desk) begin(k *kernel.Kernel, kind, phase string) (*operation, error) {
 		return nil, ErrSandboxExiting
 	}
 	return op, nil
+}
+
+// tell tells of an operation that has begun.
+func (d *Desk) tell(op *operation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.announce(op)
 }
 
 // tryBegin is begin for what can be refused at once.
@@ -142,6 +149,7 @@ func (d *Desk) preSave(k *kernel.Kernel) error {
 	if err != nil {
 		return fmt.Errorf("tpu: %w", err)
 	}
+	d.tell(op)
 	d.plane.canceled.Store(false)
 	err = d.plane.PreSave(k)
 	if err == nil && !d.enterSave(op) {
@@ -212,6 +220,7 @@ func (d *Desk) postResume(k *kernel.Kernel) error {
 		d.forget(op)
 		return nil
 	}
+	d.tell(op)
 	dropLease(k)
 	attach := func() error {
 		err := d.plane.PostResume(k)
@@ -229,7 +238,7 @@ func (d *Desk) postResume(k *kernel.Kernel) error {
 func (d *Desk) beginResume(k *kernel.Kernel) (op *operation, background bool, err error) {
 	d.mu.Lock()
 	if d.gate.shut() && d.gate.purpose == api.ForResume && d.current == nil {
-		op = d.start(api.KindResume, api.PhaseAttach)
+		op = d.hold(api.KindResume, api.PhaseAttach)
 	}
 	d.mu.Unlock()
 	if op != nil {
@@ -248,6 +257,7 @@ func (d *Desk) postRestore(k *kernel.Kernel) error {
 		defer d.forget(op)
 		return d.plane.PostRestore(k)
 	}
+	d.tell(op)
 	d.noteLoad(op)
 	d.takeLease(k)
 	err = d.plane.PostRestore(k)

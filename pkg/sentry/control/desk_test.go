@@ -145,50 +145,86 @@ func TestTraceOfACheckpoint(t *testing.T) {
 // TestWatch follows a checkpoint. The sandbox does not end before it is known that the
 // answers have arrived.
 func TestWatch(t *testing.T) {
-	for _, phases := range []bool{false, true} {
-		f := newFront(t)
-		g := f.guest(t, "a")
-		f.inBubble(t, func(t *testing.T) {
-			g.play(slowly(time.Minute))
-			after := mustAsk[api.Events](t, f, api.OpWatch, api.Watch{Begin: true}).Sequence
-			go f.detach(t)
-			var words []string
-			for !slices.Contains(words, "save") {
-				got := mustAsk[api.Events](t, f, api.OpWatch, api.Watch{After: after, Phases: phases})
-				after = got.Sequence
-				for _, e := range got.Events {
-					switch {
-					case e.Step != nil:
-						words = append(words, e.Step.Action+" "+e.Step.Result)
-					case !e.Ended:
-						words = append(words, e.Phase)
-					}
+	f := newFront(t)
+	g := f.guest(t, "a")
+	f.inBubble(t, func(t *testing.T) {
+		g.play(slowly(time.Minute))
+		after := mustAsk[api.Events](t, f, api.OpWatch, api.Watch{Begin: true}).Sequence
+		go func() {
+			if err := f.desk.preSave(f.k.Kernel); err != nil {
+				t.Error(err)
+			}
+		}()
+		var words []string
+		for !slices.Contains(words, "save") {
+			got := mustAsk[api.Events](t, f, api.OpWatch, api.Watch{After: after})
+			after = got.Sequence
+			for _, e := range got.Events {
+				switch {
+				case e.Step != nil:
+					words = append(words, e.Step.Action+" "+e.Step.Result)
+				case !e.Ended:
+					words = append(words, e.Phase)
 				}
 			}
-			want := []string{"", "detach", "CHECKPOINT sent", "CHECKPOINT acknowledged", "save"}
-			if phases {
-				want = []string{"", "detach", "save"}
-			}
-			if !slices.Equal(words, want) {
-				t.Errorf("got the events %q, want %q", words, want)
-			}
-			saved := make(chan bool)
-			go func() { f.desk.saved(f.k.Kernel); close(saved) }()
-			synctest.Wait()
-			select {
-			case <-saved:
-				t.Error("the sandbox may end before its watcher has said that it knows")
-			default:
-			}
-			mustAsk[api.Events](t, f, api.OpWatch, api.Watch{After: after, Phases: phases})
-			synctest.Wait()
-			select {
-			case <-saved:
-			default:
-				t.Error("the end of the sandbox still waits for its watcher")
-			}
-		})
+		}
+		want := []string{"", "detach", "CHECKPOINT sent", "CHECKPOINT acknowledged", "save"}
+		if !slices.Equal(words, want) {
+			t.Errorf("got the events %q, want %q", words, want)
+		}
+		saved := make(chan bool)
+		go func() { f.desk.saved(f.k.Kernel); close(saved) }()
+		synctest.Wait()
+		select {
+		case <-saved:
+			t.Error("the sandbox may end before its watcher has said that it knows")
+		default:
+		}
+		mustAsk[api.Events](t, f, api.OpWatch, api.Watch{After: after})
+		synctest.Wait()
+		select {
+		case <-saved:
+		default:
+			t.Error("the end of the sandbox still waits for its watcher")
+		}
+	})
+}
+
+// TestNothingToTell: of a resume that gives no TPU back nobody hears, since whoever
+// heard of its beginning would wait for its end.
+func TestNothingToTell(t *testing.T) {
+	f := newFront(t)
+	f.guest(t, "a")
+	before := mustAsk[api.Events](t, f, api.OpWatch, api.Watch{Begin: true}).Sequence
+	if err := f.desk.postResume(f.k.Kernel); err != nil {
+		t.Fatal(err)
 	}
+	if after := mustAsk[api.Events](t, f, api.OpWatch, api.Watch{Begin: true}).Sequence; after != before {
+		t.Errorf("%d events", after-before)
+	}
+}
+
+// TestAnswered waits for the answers to the next checkpoint, and gets them all.
+func TestAnswered(t *testing.T) {
+	f := newFront(t)
+	g := f.guest(t, "a")
+	f.inBubble(t, func(t *testing.T) {
+		g.play(slowly(time.Minute))
+		got := make(chan api.Operation, 1)
+		go func() {
+			var op api.Operation
+			for op.ID == 0 {
+				op = mustAsk[api.Operation](t, f, api.OpAnswered, nil)
+			}
+			got <- op
+		}()
+		synctest.Wait()
+		f.detach(t)
+		f.desk.saved(f.k.Kernel)
+		if op := <-got; len(op.Steps) != 1 || op.Steps[0].Result != "acknowledged" {
+			t.Errorf("the steps are %+v", op.Steps)
+		}
+	})
 }
 
 func TestUndoIsTold(t *testing.T) {

@@ -37,17 +37,30 @@ func (op *operation) phase() string { return op.Phases[len(op.Phases)-1].Name }
 
 // start makes an operation the one under way. d.mu is held.
 func (d *Desk) start(kind, phase string) *operation {
+	op := d.hold(kind, phase)
+	d.announce(op)
+	return op
+}
+
+// hold is start for an operation that may turn out to have nothing to do: nobody is
+// told of it before announce. d.mu is held.
+func (d *Desk) hold(kind, phase string) *operation {
 	d.lastID++
+	now := time.Now()
 	op := &operation{
-		Operation: api.Operation{ID: d.lastID, Kind: kind, Start: time.Now()},
+		Operation: api.Operation{ID: d.lastID, Kind: kind, Start: now, Phases: []api.Phase{{Name: phase, Start: now}}},
 		open:      map[int32]int{},
 		members:   map[int32]bool{},
 		undoFrom:  -1,
 	}
 	d.current = op
-	d.emit(op, api.Event{})
-	d.enter(op, phase)
 	return op
+}
+
+// announce tells of an operation that was begun by hold. d.mu is held.
+func (d *Desk) announce(op *operation) {
+	d.emit(op, api.Event{})
+	d.emit(op, api.Event{Phase: op.phase()})
 }
 
 // enter begins a phase, which ends the one before. d.mu is held.
@@ -66,9 +79,6 @@ func (d *Desk) enter(op *operation, phase string) {
 }
 
 func (d *Desk) endPhase(op *operation, now time.Time) {
-	if len(op.Phases) == 0 {
-		return
-	}
 	last := &op.Phases[len(op.Phases)-1]
 	if !last.End.IsZero() {
 		return
@@ -278,13 +288,13 @@ func (op *operation) clone(allSteps bool) api.Operation {
 type eventLog struct {
 	events   []api.Event
 	sequence uint64    // of the latest
-	phase    uint64    // of the latest that is not of a step
+	told     uint64    // of the latest that was sent to a watcher
 	seen     uint64    // of the latest that has arrived at a watcher
 	watched  time.Time // when a watcher last asked
 	watchers int       // that are being answered
 
-	stepWatchers int    // of these, those that want steps
-	beforeSave   uint64 // of the latest before the sandbox began to be saved
+	beforeSave uint64 // of the latest before the sandbox began to be saved
+	askers     int    // that wait for the answers of the runtimes
 }
 
 // emit adds an event. d.mu is held.
@@ -297,10 +307,7 @@ func (d *Desk) emit(op *operation, e api.Event) {
 		l.events = append(l.events[:0:0], l.events[maxEvents/2:]...)
 	}
 	l.events = append(l.events, e)
-	if e.Step == nil {
-		l.phase = l.sequence
-	}
-	if e.Step == nil || l.stepWatchers > 0 {
+	if e.Step == nil || l.watchers > 0 {
 		d.wake() // nobody else waits for a step
 	}
 }
@@ -319,20 +326,25 @@ func (l *eventLog) after(n uint64) []api.Event {
 	return slices.Clone(l.events[i:])
 }
 
+// watching reports whether somebody watches, or is about to ask again.
+func (l *eventLog) watching() bool {
+	return l.watchers > 0 || time.Since(l.watched) < watcherTime
+}
+
 // watcherTime is how long the end of a save waits for a watcher at the most.
 const watcherTime = time.Second
 
-// awaitWatcher lets a command that watches see how the runtimes have answered: a
-// sandbox that is saved and then ends could not tell it any more. The command has had
-// the time of the save to ask.
+// awaitWatcher lets a command see how the runtimes have answered: a sandbox that is
+// saved and then ends could not tell it any more. The command has had the time of the
+// save to ask.
 func (d *Desk) awaitWatcher(k *kernel.Kernel) {
 	d.mu.Lock()
 	l := &d.log
-	watched := l.watchers > 0 || time.Since(l.watched) < watcherTime
+	watched := l.watching()
 	d.mu.Unlock()
-	if watched {
-		d.await(k, watcherTime, func() bool { return l.seen >= l.beforeSave })
-	}
+	d.await(k, watcherTime, func() bool {
+		return l.askers == 0 && (!watched || l.seen >= l.beforeSave)
+	})
 }
 
 // readerTime is how long a sandbox that is lost stays for someone to read why.
@@ -341,6 +353,9 @@ const readerTime = 500 * time.Millisecond
 func (d *Desk) awaitReader(k *kernel.Kernel) {
 	d.mu.Lock()
 	before := d.read
+	upTo := d.log.sequence
 	d.mu.Unlock()
-	d.await(k, readerTime, func() bool { return d.read > before && d.readers == 0 })
+	d.await(k, readerTime, func() bool {
+		return d.read > before && d.readers == 0 && (!d.log.watching() || d.log.told >= upTo)
+	})
 }

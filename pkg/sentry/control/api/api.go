@@ -15,6 +15,10 @@ const (
 	// OpWatch takes a Watch and returns Events: what has happened since, or an
 	// empty list after a while.
 	OpWatch = "watch"
+	// OpAnswered takes nothing and returns an Operation with all its steps: the
+	// checkpoint under way, or the next, when its runtimes have answered; or one
+	// without an ID after a while.
+	OpAnswered = "answered"
 	// OpStatus takes nothing and returns a Status.
 	OpStatus = "status"
 	// OpTrace takes nothing and returns a Trace: the last operations with all
@@ -160,8 +164,6 @@ type Watch struct {
 	// Begin says that the command is about to watch: it gets no events, and what to
 	// ask after.
 	Begin bool `json:"begin,omitempty"`
-	// Phases leaves out the events of single steps, and is not answered for them.
-	Phases bool `json:"phases,omitempty"`
 }
 
 // Events are what has happened, in order.
