@@ -68,24 +68,43 @@ func (d *Desk) watch(k *kernel.Kernel, args api.Watch) (api.Events, error) {
 	return api.Events{Events: l.after(args.After), Now: time.Now(), Sequence: l.sequence}, nil
 }
 
+// checkpointAfter finds a checkpoint that is under way or over, with a larger ID. d.mu is
+// held.
+func (d *Desk) checkpointAfter(id uint64) *operation {
+	for _, op := range append(slices.Clone(d.past), d.current) {
+		if op != nil && op.ID > id && op.Kind == api.KindCheckpoint {
+			return op
+		}
+	}
+	return nil
+}
+
+// askTime is how long it is waited for a checkpoint to begin. A command that has given
+// up leaves its connection behind for so long.
+const askTime = time.Second
+
 // answered waits for the runtimes' answers to a checkpoint. It gives up only while
 // there is none, so that whoever asks again misses nothing.
 func (d *Desk) answered(k *kernel.Kernel, _ struct{}) (op api.Operation, err error) {
 	d.mu.Lock()
 	d.log.askers++
+	over := d.lastID
+	if d.current != nil {
+		over = d.current.ID - 1
+	}
 	d.mu.Unlock()
-	var seen *operation // which may be over when this runs again
+	var seen *operation
 	done := func() bool {
-		if seen == nil && d.current != nil && d.current.Kind == api.KindCheckpoint {
-			seen = d.current
+		if seen == nil {
+			seen = d.checkpointAfter(over)
 		}
-		if seen == nil || seen.phase() == api.PhaseDetach {
+		if seen == nil || seen.phase() == api.PhaseDetach && seen.End.IsZero() {
 			return false
 		}
 		op = seen.clone(true)
 		return true
 	}
-	for !d.await(k, api.WaitTime, done) && seen != nil && !k.TaskSet().IsExiting() {
+	for !d.await(k, askTime, done) && seen != nil && !k.TaskSet().IsExiting() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

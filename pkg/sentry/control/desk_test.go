@@ -204,6 +204,26 @@ func TestNothingToTell(t *testing.T) {
 	}
 }
 
+// TestAnsweredOfNone: a checkpoint that fails before anybody is asked keeps nobody
+// waiting, whose connection would be left.
+func TestAnsweredOfNone(t *testing.T) {
+	f := newFront(t)
+	f.k.Install(t, f.k.Process(t, "holder", "c1").Leader(), 3, f.k.Device(t, 0))
+	f.inBubble(t, func(t *testing.T) {
+		answered := make(chan struct{})
+		go func() {
+			for mustAsk[api.Operation](t, f, api.OpAnswered, nil).ID == 0 {
+			}
+			close(answered)
+		}()
+		synctest.Wait()
+		if err := f.desk.preSave(f.k.Kernel); err == nil {
+			t.Error("a holder without a runtime was saved")
+		}
+		<-answered
+	})
+}
+
 // TestAnswered waits for the answers to the next checkpoint, and gets them all.
 func TestAnswered(t *testing.T) {
 	f := newFront(t)
