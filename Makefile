@@ -99,8 +99,9 @@ test-lockdep: seam ## the unit tests with gVisor's check of the order of locks
 
 # RUNSC may be another runsc: bin/runsc-upstream, for the difference.
 .PHONY: faults
-faults: $(if $(RUNSC),,runsc) ## every kind of fault with the built runsc, or RUNSC=…, and a table of results; needs root
-	TPUVISOR_RUNSC=$(abspath $(or $(RUNSC),$(BIN)/runsc)) \
+faults: $(if $(RUNSC),,runsc) ## every fault, in process and with the built runsc, or with RUNSC=… alone, and a table of results; needs root
+	$(if $(RUNSC),,TPUVISOR_FAULTS=$(CURDIR)/build/faults.json $(GO) test $(BUILD_FLAGS) $(SEAM) -count=1 ./test/faults/inprocess)
+	$(if $(RUNSC),,TPUVISOR_FAULTS=$(CURDIR)/build/faults.json) TPUVISOR_RUNSC=$(abspath $(or $(RUNSC),$(BIN)/runsc)) \
 		$(GO) -C test/faults/sandboxed test $(BUILD_FLAGS) -tags faults -count=1 -timeout 60m $(TESTFLAGS)
 
 # CYCLES and SEED make it another one, or the same one again.

@@ -31,17 +31,21 @@ func some(all []crossing) []crossing {
 }
 
 func TestInProcess(t *testing.T) {
+	results := faults.Results{}
 	for _, row := range faults.Table {
 		if row.In&faults.InProcess == 0 {
 			continue
 		}
-		t.Run(row.ID, func(t *testing.T) {
+		results[row.ID] = t.Run(row.ID, func(t *testing.T) {
 			if do := scenarios[row.ID]; do != nil {
 				scenarioRow(t, row, do)
 			} else {
 				guestRow(t, row)
 			}
 		})
+	}
+	if err := results.Leave(); err != nil {
+		t.Error(err)
 	}
 }
 

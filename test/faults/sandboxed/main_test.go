@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 	}
 	status := m.Run()
 	all := flag.Lookup("test.run").Value.String() == ""
-	if missing := results.print(all); status == 0 && missing > 0 {
+	if bad := results.print(all); status == 0 && bad > 0 {
 		return 1
 	}
 	return status

@@ -50,47 +50,75 @@ func outcome(err error) string {
 	return "ok"
 }
 
-// print prints the table. It returns how many rows have not been done, if all should
-// have been.
+// print prints the table, with what the runner in process has left. It returns how many
+// rows have not been done or have failed there, if all should have been done.
 func (r *report) print(all bool) int {
 	if r.done == nil {
 		return 0
 	}
-	fmt.Printf("\n%-36s %-16s %-16s %-16s\n", "fault", "checkpoint", "resume", "restore")
-	failed := 0
+	inProcess, err := faults.Left()
+	if err != nil {
+		fmt.Println("what was done in process is not known:", err)
+		return 1
+	}
+	fmt.Printf("\n%-36s %-12s %-16s %-16s %-16s\n", "fault", "in process", "checkpoint", "resume", "restore")
+	n, failed, missing := 0, 0, 0
 	for _, row := range faults.Table {
-		done := r.done[row.ID]
-		if done == nil {
+		text, bad, lacks := r.line(row, inProcess)
+		if text == "" && !(lacks && all) {
 			continue
 		}
-		line := fmt.Sprintf("%-36s", row.ID)
-		var why []string
-		for _, phase := range faults.Phases {
-			res, ok := done[phase]
-			switch {
-			case !ok:
-				line += fmt.Sprintf(" %-16s", "")
-			case res.err != nil:
-				line += fmt.Sprintf(" %-16s", fmt.Sprintf("FAILED %5.1fs", res.took.Seconds()))
-				why = append(why, firstLine(res.err))
-			default:
-				line += fmt.Sprintf(" %-16s", fmt.Sprintf("ok     %5.1fs", res.took.Seconds()))
-			}
-		}
-		if len(why) > 0 {
+		n++
+		if bad {
 			failed++
 		}
-		fmt.Println(strings.TrimRight(line, " "))
-		for _, text := range why {
-			fmt.Println("        " + text)
+		if lacks && all {
+			missing++
+			text = fmt.Sprintf("%-36s NOT DONE", row.ID)
+		}
+		fmt.Println(text)
+	}
+	fmt.Printf("%d rows, %d failed, %d not done\n", n, failed, missing)
+	return failed + missing
+}
+
+// line is a row of the table, or "" if nobody has done it.
+func (r *report) line(row faults.Row, inProcess faults.Results) (text string, failed, lacks bool) {
+	ok, there := inProcess[row.ID]
+	done := r.done[row.ID]
+	lacks = inProcess != nil && row.In&faults.InProcess != 0 && !there || row.In&faults.Sandboxed != 0 && done == nil
+	if !there && done == nil {
+		return "", false, lacks
+	}
+	failed = there && !ok
+	text = fmt.Sprintf("%-36s %-12s", row.ID, cell(there, failed))
+	for _, phase := range faults.Phases {
+		res, there := done[phase]
+		text += fmt.Sprintf(" %-6s", cell(there, res.err != nil))
+		if there {
+			text += fmt.Sprintf(" %5.1fs   ", res.took.Seconds())
+		} else {
+			text += fmt.Sprintf("%10s", "")
+		}
+		failed = failed || res.err != nil
+	}
+	text = strings.TrimRight(text, " ")
+	for _, phase := range faults.Phases {
+		if err := done[phase].err; err != nil {
+			text += "\n        " + firstLine(err)
 		}
 	}
-	fmt.Printf("%d rows, %d failed\n", len(r.done), failed)
-	missing := rows(func(row faults.Row) bool { return all && r.done[row.ID] == nil })
-	for _, row := range missing {
-		fmt.Printf("not done: %s\n", row.ID)
+	return text, failed, lacks
+}
+
+func cell(done, failed bool) string {
+	switch {
+	case failed:
+		return "FAILED"
+	case done:
+		return "ok"
 	}
-	return len(missing)
+	return ""
 }
 
 func firstLine(err error) string {
