@@ -120,7 +120,7 @@ func (c *cleanup) Execute(ctx context.Context, f *flag.FlagSet, args ...any) sub
 	if err == nil && c.worthless(ctx, cont, since) {
 		err = dir.Discard()
 	} else {
-		dir.Release()
+		dir.Abandon()
 	}
 	if err != nil {
 		return util.Errorf("%v", err)

@@ -80,6 +80,9 @@ func (d *Dir) claim(container string) (err error) {
 		d.remote = true
 		return nil
 	}
+	if err := d.recover(); err != nil {
+		return fmt.Errorf("putting the earlier image back: %w", err)
+	}
 	if there := d.present(); len(there) > 0 && !d.outdated(container) {
 		return fmt.Errorf("%s holds an image already (%s): give another directory, or remove these files", d.path, strings.Join(there, ", "))
 	}
@@ -134,6 +137,20 @@ func (d *Dir) putAside() error {
 		d.aside = append(d.aside, name)
 	}
 	return nil
+}
+
+// recover puts back what a checkpoint has put aside that was abandoned, if it has left
+// nothing else.
+func (d *Dir) recover() error {
+	if len(d.present()) > 0 {
+		return nil
+	}
+	for _, name := range names {
+		if exists(filepath.Join(d.path, asidePrefix+name)) {
+			d.aside = append(d.aside, name)
+		}
+	}
+	return d.putBack()
 }
 
 func (d *Dir) putBack() error {
@@ -207,6 +224,13 @@ func (d *Dir) removeMade() {
 			return
 		}
 	}
+}
+
+// Abandon ends the claim of a checkpoint of which nobody knows whether it has
+// succeeded. What was put aside stays there.
+func (d *Dir) Abandon() {
+	d.aside = nil
+	d.Release()
 }
 
 // Release ends the claim, and removes what was put aside.

@@ -81,6 +81,28 @@ func TestInherit(t *testing.T) {
 	}
 }
 
+// TestAbandon wants the earlier image to be there again for whoever comes next, if the
+// one that was to replace it has not come.
+func TestAbandon(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, savedNames[0])
+	touch(t, state)
+	d := &Dir{path: dir}
+	if err := d.putAside(); err != nil {
+		t.Fatal(err)
+	}
+	d.Abandon()
+	if exists(state) {
+		t.Fatal("it was not put aside")
+	}
+	if _, err := Claim(dir, "c"); err == nil {
+		t.Error("the directory with the earlier image is taken")
+	}
+	if got := entries(t, dir); !slices.Equal(got, []string{savedNames[0]}) {
+		t.Errorf("left: %q", got)
+	}
+}
+
 // TestDiscardLeavesOthers wants what is not the attempt's to stay, and what was made
 // for it too, if somebody uses it.
 func TestDiscardLeavesOthers(t *testing.T) {
