@@ -270,7 +270,7 @@ func (r *rig) cleanUp() {
 		r.runsc("delete", "--force", b.id)
 		b.cmd.Process.Kill()
 	}
-	unix.Unmount(r.dir+"/root/null-netns", unix.MNT_DETACH)
+	unix.Unmount(filepath.Join(r.dir, "root", "null-netns"), unix.MNT_DETACH)
 	os.RemoveAll(r.dir)
 }
 
