@@ -95,14 +95,15 @@ func (c *checkpoint) save(conf *config.Config, cont *container.Container) error 
 		return err
 	}
 	c.tpus = mayHaveTPUs(conf, cont)
+	var janitor *janitor
 	if c.tpus {
-		defer hireJanitor(conf, cont, dir, c.opts.Resume).dismiss()
+		janitor = hireJanitor(conf, cont, dir, c.opts.Resume)
+		defer janitor.dismiss()
 	}
 	report := &image.Report{Created: time.Now(), Container: cont.ID, LeaveRunning: c.opts.Resume}
 	if err := c.saveTo(conf, cont, report); err != nil {
 		return errors.Join(err, dir.Discard())
 	}
-	defer dir.Release()
 	if !dir.Remote() {
 		// Without it the image can be restored all the same. It may be all that is
 		// left of the container.
@@ -110,6 +111,8 @@ func (c *checkpoint) save(conf *config.Config, cont *container.Container) error 
 			log.Warningf("The image is whole, but for what describes it: %v", err)
 		}
 	}
+	janitor.dismiss() // who would remove the image now, while an earlier one goes
+	dir.Release()
 	return nil
 }
 

@@ -66,15 +66,16 @@ func (j *janitor) start(conf *config.Config, cont *container.Container, dir *ima
 	return j.cmd.Start()
 }
 
-// dismiss ends the janitor, when the command sees to the image itself.
+// dismiss ends the janitor, if it has not ended, when the command sees to the image itself.
 func (j *janitor) dismiss() {
-	if j == nil {
+	if j == nil || j.cmd == nil {
 		return
 	}
 	_, err := j.stdin.Write([]byte{'\n'})
 	if err = errors.Join(err, j.stdin.Close(), j.cmd.Wait()); err != nil {
 		log.Infof("Dismissing the janitor: %v", err)
 	}
+	j.cmd = nil
 }
 
 // cleanup is what the janitor runs.
@@ -116,6 +117,8 @@ func (c *cleanup) Execute(ctx context.Context, f *flag.FlagSet, args ...any) sub
 	if err != nil {
 		return util.Errorf("flag -claim: %v", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
 	cont, err := c.load(args[0].(*config.Config), f)
 	if err == nil && c.worthless(ctx, cont, since) {
 		err = dir.Discard()
@@ -132,16 +135,16 @@ func (c *cleanup) Execute(ctx context.Context, f *flag.FlagSet, args ...any) sub
 // image is to be removed. It is kept if it may be all that is left of the container.
 func (c *cleanup) worthless(ctx context.Context, cont *container.Container, since time.Time) bool {
 	try, cancel := context.WithTimeout(ctx, beginTime)
-	cancelCheckpoint(try, cont)
+	cancelCheckpoint(try, cont, since)
 	cancel()
 	var s api.Settled
 	for !s.Done {
-		if err := client.Call(cont, api.OpSettle, nil, &s); err != nil {
+		if err := client.CallContext(ctx, cont, api.OpSettle, nil, &s); err != nil {
 			return false
 		}
 	}
 	var status api.Status
-	if err := client.Call(cont, api.OpStatus, nil, &status); err != nil {
+	if err := client.CallContext(ctx, cont, api.OpStatus, nil, &status); err != nil {
 		return false
 	}
 	for _, op := range status.Last {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 
 	"tpuvisor.dev/tpuvisor/pkg/sentry/control/api"
+	"tpuvisor.dev/tpuvisor/pkg/sentry/savehook"
 	"tpuvisor.dev/tpuvisor/runsc/client"
 )
 
@@ -23,6 +25,9 @@ const settleTime = 65 * time.Minute
 
 // explain adds to the error of a checkpoint how it was undone.
 func explain(cont *container.Container, err error) error {
+	if strings.Contains(err.Error(), savehook.ErrBusy.Error()) {
+		return err // what there is to settle is another's
+	}
 	end := time.Now().Add(settleTime)
 	for {
 		var s api.Settled
@@ -50,6 +55,7 @@ const cancelTry = 100 * time.Millisecond
 // command, which would leave the sandbox to go on alone. The returned function ends
 // that, and tells whether there was a signal.
 func cancelOnSignal(cont *container.Container) (stop func() bool) {
+	since := time.Now()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -59,7 +65,7 @@ func cancelOnSignal(cont *container.Container) (stop func() bool) {
 		select {
 		case s := <-signals:
 			canceled = true
-			requestCancel(ctx, cont, s)
+			requestCancel(ctx, cont, since, s)
 		case <-ctx.Done():
 		}
 	})
@@ -71,8 +77,8 @@ func cancelOnSignal(cont *container.Container) (stop func() bool) {
 	}
 }
 
-func requestCancel(ctx context.Context, cont *container.Container, s os.Signal) {
-	switch c := cancelCheckpoint(ctx, cont); {
+func requestCancel(ctx context.Context, cont *container.Container, since time.Time, s os.Signal) {
+	switch c := cancelCheckpoint(ctx, cont, since); {
 	case c.Canceled:
 		fmt.Fprintf(os.Stderr, "%v: the checkpoint is given up as soon as the TPU runtimes have answered\n", s)
 	case c.Phase != "":
@@ -81,13 +87,14 @@ func requestCancel(ctx context.Context, cont *container.Container, s os.Signal) 
 }
 
 // cancelCheckpoint cancels the checkpoint under way, or the next to begin until ctx
-// ends. It returns nothing if there was none, or if the sandbox has ended.
-func cancelCheckpoint(ctx context.Context, cont *container.Container) api.Canceled {
+// ends, but none that has begun before since: that is another command's. It returns
+// nothing if there was none, or if the sandbox has ended.
+func cancelCheckpoint(ctx context.Context, cont *container.Container, since time.Time) api.Canceled {
 	tick := time.NewTicker(cancelTry)
 	defer tick.Stop()
 	for {
 		var c api.Canceled
-		if err := client.CallContext(ctx, cont, api.OpCancel, nil, &c); err != nil {
+		if err := client.CallContext(ctx, cont, api.OpCancel, api.Cancel{Since: since}, &c); err != nil {
 			return api.Canceled{}
 		}
 		if c.Canceled || c.Phase != "" {

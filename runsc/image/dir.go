@@ -204,8 +204,19 @@ func (d *Dir) Discard() error {
 		return nil
 	}
 	var errs []error
+	var restored []string
+	// What is back already has been put back by a process that was killed meanwhile.
+	d.aside = slices.DeleteFunc(d.aside, func(name string) bool {
+		back := !exists(filepath.Join(d.path, asidePrefix+name))
+		if back {
+			restored = append(restored, name)
+		}
+		return back
+	})
 	for _, name := range d.present() {
-		errs = append(errs, os.Remove(filepath.Join(d.path, name)))
+		if !slices.Contains(restored, name) {
+			errs = append(errs, os.Remove(filepath.Join(d.path, name)))
+		}
 	}
 	errs = append(errs, d.putBack())
 	d.removeMade()

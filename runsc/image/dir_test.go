@@ -103,6 +103,29 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
+// TestDiscardTwice does what another process has begun to do, and leaves what that has
+// put back.
+func TestDiscardTwice(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range names {
+		touch(t, filepath.Join(dir, name))
+	}
+	d := &Dir{path: dir}
+	if err := d.putAside(); err != nil {
+		t.Fatal(err)
+	}
+	touch(t, filepath.Join(dir, names[1])) // of the new image
+	if err := os.Rename(filepath.Join(dir, asidePrefix+names[0]), filepath.Join(dir, names[0])); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := entries(t, dir), slices.Sorted(slices.Values(names)); !slices.Equal(got, want) {
+		t.Errorf("left: %q", got)
+	}
+}
+
 // TestDiscardLeavesOthers wants what is not the attempt's to stay, and what was made
 // for it too, if somebody uses it.
 func TestDiscardLeavesOthers(t *testing.T) {

@@ -23,7 +23,7 @@ func (d *Desk) Calls(handle func(op string, h savehook.Handler)) {
 	handle(api.OpWait, answer(d.wait))
 	handle(api.OpSettle, answer(d.settle))
 	handle(api.OpAnswered, answer(d.answered))
-	handle(api.OpCancel, answer(func(*kernel.Kernel, struct{}) (api.Canceled, error) { return d.cancel(), nil }))
+	handle(api.OpCancel, answer(func(_ *kernel.Kernel, args api.Cancel) (api.Canceled, error) { return d.cancel(args), nil }))
 	handle(api.OpGate, answer(d.shutGate))
 	handle(api.OpOpen, answer(func(k *kernel.Kernel, args api.Gated) (struct{}, error) {
 		d.openGate(k, args)
@@ -246,11 +246,11 @@ func (d *Desk) settle(k *kernel.Kernel, _ struct{}) (api.Settled, error) {
 
 // cancel makes the checkpoint under way end with an error, if it is not being saved
 // yet.
-func (d *Desk) cancel() api.Canceled {
+func (d *Desk) cancel(args api.Cancel) api.Canceled {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	op := d.current
-	if op == nil || op.Kind != api.KindCheckpoint {
+	if op == nil || op.Kind != api.KindCheckpoint || op.Start.Before(args.Since) {
 		return api.Canceled{}
 	}
 	phase := op.phase()

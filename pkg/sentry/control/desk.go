@@ -150,7 +150,6 @@ func (d *Desk) preSave(k *kernel.Kernel) error {
 		return fmt.Errorf("tpu: %w", err)
 	}
 	d.tell(op)
-	d.plane.canceled.Store(false)
 	err = d.plane.PreSave(k)
 	if err == nil && !d.enterSave(op) {
 		err = join(fmt.Errorf("tpu: %w", ErrCanceled), d.plane.Abort(k, ErrCanceled))

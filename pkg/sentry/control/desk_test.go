@@ -312,6 +312,10 @@ func TestCancel(t *testing.T) {
 		failed := make(chan error, 1)
 		go func() { failed <- f.desk.preSave(f.k.Kernel) }()
 		time.Sleep(time.Second)
+		later := api.Cancel{Since: time.Now().Add(time.Second)}
+		if c := mustAsk[api.Canceled](t, f, api.OpCancel, later); c.Canceled || c.Phase != "" {
+			t.Errorf("a command has canceled another's checkpoint: %+v", c)
+		}
 		if c := mustAsk[api.Canceled](t, f, api.OpCancel, nil); !c.Canceled {
 			t.Errorf("while the runtimes are asked: %+v", c)
 		}

@@ -53,6 +53,9 @@ func (d *Desk) hold(kind, phase string) *operation {
 		members:   map[int32]bool{},
 		undoFrom:  -1,
 	}
+	if kind == api.KindCheckpoint {
+		d.plane.canceled.Store(false)
+	}
 	d.current = op
 	return op
 }

@@ -34,7 +34,7 @@ const (
 	// OpSettle takes nothing and returns a Settled, once the undo of a checkpoint
 	// that has failed is done, or after a while.
 	OpSettle = "settle"
-	// OpCancel takes nothing and returns a Canceled: it makes a checkpoint end
+	// OpCancel takes a Cancel and returns a Canceled: it makes a checkpoint end
 	// with an error, if it has not gone too far.
 	OpCancel = "cancel"
 	// OpGate takes a Gate and returns a Gated: nothing begins from then on until
@@ -246,6 +246,11 @@ type Outcome struct {
 type Settled struct {
 	Done   bool   `json:"done"`
 	Undone string `json:"undone,omitempty"`
+}
+
+// Cancel is about the checkpoint under way, if that has not begun before Since.
+type Cancel struct {
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Canceled says whether the checkpoint will end with an error; if not, it has not
