@@ -65,7 +65,36 @@ func (r *Runtime) serveOne(ctx context.Context, req *controlpb.ControlRequest, r
 	if t.fault, bad = r.Faults.find(r.Rank, req.GetAction(), nth, false); bad {
 		return kinds[t.fault.Kind].do(t)
 	}
-	return t.answer(r.machine.Answer(ctx, req))
+	return t.answerAndLookAhead(r.machine.Answer(ctx, req))
+}
+
+// answerAndLookAhead answers. What has to be closed before the next request is closed
+// first: that may come as soon as the answer is written.
+func (t *turn) answerAndLookAhead(resp *controlpb.ControlResponse) error {
+	next, nth := t.r.upcoming()
+	f, ok := t.r.Faults.find(t.r.Rank, next, nth, true)
+	if !ok || f.Kind != "closeread" {
+		return t.answer(resp)
+	}
+	if err := shut(t.requests); err != nil {
+		return err
+	}
+	if err := t.answer(resp); err != nil {
+		return err
+	}
+	return t.hang()
+}
+
+// upcoming is the request that comes next: CHECKPOINT to an attached runtime, RESTORE
+// to a detached one.
+func (r *Runtime) upcoming() (next controlpb.ControlAction, nth int) {
+	next = checkpoint
+	if r.State() == detached {
+		next = restore
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return next, r.seen[next] + 1
 }
 
 func (r *Runtime) count(a controlpb.ControlAction) int {
@@ -75,15 +104,10 @@ func (r *Runtime) count(a controlpb.ControlAction) int {
 	return r.seen[a]
 }
 
-// lookAhead does what a fault does before the request that it belongs to has come:
-// CHECKPOINT is what comes to an attached runtime, RESTORE to a detached one.
+// lookAhead does what a fault does before the request that it belongs to has come.
 func (r *Runtime) lookAhead(ctx context.Context, requests io.Reader, answers io.Writer) error {
-	next := checkpoint
-	if r.State() == detached {
-		next = restore
-	}
+	next, nth := r.upcoming()
 	r.mu.Lock()
-	nth := r.seen[next] + 1
 	foreseen := [2]int{int(next), nth}
 	again := r.foreseen == foreseen
 	r.foreseen = foreseen
