@@ -19,11 +19,17 @@ func checkPod(conf *config.Config, spec *specs.Spec) error {
 	if !ok {
 		return nil
 	}
-	first, err := container.Load(conf.RootDir, container.FullID{SandboxID: id, ContainerID: id}, container.LoadOpts{SkipCheck: true})
+	first, err := firstOf(conf, id)
 	if err != nil {
 		return nil // which gVisor tells
 	}
 	return sandboxHasTPUs(conf, first.Spec)
+}
+
+// firstOf loads the first container of a sandbox, which has its name.
+func firstOf(conf *config.Config, sandbox string) (*container.Container, error) {
+	id := container.FullID{SandboxID: sandbox, ContainerID: sandbox}
+	return container.Load(conf.RootDir, id, container.LoadOpts{SkipCheck: true})
 }
 
 // mayHaveTPUs reports whether the sandbox of a container can have TPUs. Where that is
@@ -36,7 +42,7 @@ func mayHaveTPUs(conf *config.Config, cont *container.Container) bool {
 	if specutils.IsRootContainer(cont.Spec) || !ok {
 		return false
 	}
-	first, err := container.Load(conf.RootDir, container.FullID{SandboxID: id, ContainerID: id}, container.LoadOpts{SkipCheck: true})
+	first, err := firstOf(conf, id)
 	return err != nil || specutils.TPUProxyEnabled(first.Spec, conf)
 }
 
